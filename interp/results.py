@@ -1,0 +1,166 @@
+"""Results as values: Table, Grid, Curve, Claim. Frozen, labelled, with a unit, checking themselves; nothing here knows a model.
+
+Pages, CSVs and notebooks are made from these and never look at anything else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from interp.errors import InterpError
+
+Verdict = Literal["holds", "fails", "not measured"]
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+
+
+def _named(value: object, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InterpError(f"{type(value).__name__} name {name!r} becomes a file name: use a-z, 0-9 and _")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One tidy table, one CSV: `name`.csv. `meanings` says for each column what it is and in which unit."""
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _named(self, self.name)
+        if not len(self.frame.columns) or not self.frame.columns.is_unique:
+            raise InterpError(f"table {self.name!r} needs columns, each once; got {list(self.frame.columns)}")
+        if unknown := [name for name in self.meanings if name not in self.frame.columns]:
+            raise InterpError(f"table {self.name!r} explains columns it does not have: {unknown}")
+
+    @classmethod
+    def of(cls, name: str, caption: str, rows: Iterable[Mapping[str, Any]], **meanings: str) -> Table:
+        """A table from one mapping a row; the first row sets the order of the columns."""
+        return cls(name, caption, pd.DataFrame(list(rows)), meanings)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """One number for each pair of labels: layers × heads, queries × keys. NaN = not there, drawn as unseen.
+
+    `limits` fixes the colour scale; `signed` asks for a diverging one around 0.
+    """
+
+    name: str
+    caption: str
+    unit: str
+    values: np.ndarray
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_axis: str = "layer"
+    column_axis: str = "head"
+    limits: tuple[float, float] | None = None
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        _named(self, self.name)
+        object.__setattr__(self, "values", np.array(self.values, dtype=np.float64))
+        object.__setattr__(self, "rows", tuple(map(str, self.rows)))
+        object.__setattr__(self, "columns", tuple(map(str, self.columns)))
+        if self.values.shape != (len(self.rows), len(self.columns)):
+            raise InterpError(
+                f"grid {self.name!r} has values {self.values.shape} but {len(self.rows)} row and {len(self.columns)} column labels"
+            )
+        if self.limits is not None:
+            low, high = self.limits
+            seen = self.values[np.isfinite(self.values)]
+            slack = 1e-6 * max(abs(low), abs(high), 1.0)
+            if seen.size and (seen.min() < low - slack or seen.max() > high + slack):
+                raise InterpError(f"grid {self.name!r} holds {seen.min():g}..{seen.max():g}, outside its limits {low:g}..{high:g}")
+        self.values.setflags(write=False)
+
+    def frame(self) -> pd.DataFrame:
+        """Tidy: one line a cell, columns `row_axis`, `column_axis`, `name`."""
+        wide = pd.DataFrame(self.values, index=pd.Index(self.rows), columns=pd.Index(self.columns))
+        tidy = wide.stack(future_stack=True).reset_index()
+        tidy.columns = pd.Index([self.row_axis, self.column_axis, self.name])
+        return tidy
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A figure over the rows of a table: `y` columns against `x`, with an optional dashed `baseline` and a band low..high.
+
+    `band` names two columns around the first y. `kind`: "line", "points" (scatter) or "bars". `group` splits y by a column.
+    """
+
+    name: str
+    caption: str
+    table: Table
+    x: str
+    y: tuple[str, ...]
+    baseline: str | None = None
+    band: tuple[str, str] | None = None
+    kind: Literal["line", "points", "bars"] = "line"
+    group: str | None = None
+    x_label: str | None = None
+    y_label: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+    y_limits: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _named(self, self.name)
+        used = (self.x, *self.y, *filter(None, (self.baseline, self.group)), *(self.band or ()))
+        if missing := [column for column in used if column not in self.table.frame.columns]:
+            raise InterpError(f"curve {self.name!r} draws columns that table {self.table.name!r} lacks: {missing}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that was tested: what it says, what was expected, what was measured, and whether it holds.
+
+    `source` names the chapter and section; `claim` is in our own words. Numbers are compared within `tolerance`; a claim
+    without a number carries `measured` as words and its verdict from `Claim.judged`.
+    """
+
+    id: str
+    source: str
+    claim: str
+    expected: str
+    measured: str
+    tolerance: str
+    model: str
+    verdict: Verdict
+    why: str = ""
+
+    @classmethod
+    def number(
+        cls, id: str, source: str, claim: str, *, expected: float, measured: float, tolerance: float, model: str, why: str = ""
+    ) -> Claim:
+        """Holds where |measured − expected| ≤ tolerance; NaN never holds."""
+        verdict: Verdict = "holds" if abs(measured - expected) <= tolerance else "fails"
+        shown = [f"{value:.6g}" if math.isfinite(value) else str(value) for value in (expected, measured, tolerance)]
+        return cls(id, source, claim, *shown, model, verdict, why)
+
+    @classmethod
+    def judged(
+        cls, id: str, source: str, claim: str, *, expected: str, measured: str, holds: bool, model: str, why: str = ""
+    ) -> Claim:
+        """A claim of another kind (an order, an equality, a share above a bound), judged by the caller's own comparison."""
+        return cls(id, source, claim, expected, measured, "", model, "holds" if holds else "fails", why)
+
+    @classmethod
+    def unmeasured(cls, id: str, source: str, claim: str, *, expected: str, model: str, why: str) -> Claim:
+        """Not measured in this run; `why` says what would make it measurable."""
+        return cls(id, source, claim, expected, "", "", model, "not measured", why)
+
+
+def claims_table(claims: Iterable[Claim]) -> Table:
+    """All claims as one table, `claims.csv`."""
+    columns = ("id", "source", "claim", "expected", "measured", "tolerance", "model", "verdict", "why")
+    frame = pd.DataFrame([{name: getattr(claim, name) for name in columns} for claim in claims], columns=list(columns))
+    return Table("claims", "Each claim, what was expected, what was measured in this run, and the verdict.", frame)
