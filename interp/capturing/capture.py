@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,6 +78,12 @@ class Capture:
     def kv_head(self, head: int) -> int:
         """The key-value head that query head `head` reads."""
         return head // (self.n_heads // self.n_kv_heads)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a safetensors file, bit for bit; `interp.read` gives it back."""
+        from interp.capturing.files import save
+
+        return save(self, path)
 
     def need(self, *names: str) -> None:
         """Refuse, by name, an analysis whose tensors this capture lacks."""
