@@ -81,7 +81,9 @@ class Corpus(Iterable[Text]):
             for number, line in lines_of(path):
                 if isinstance(line, BadLine):
                     if not self.skip_bad:
-                        raise InterpError(f"{path}:{number}: {line.why}; mend it, or pass --skip-bad to count and pass over such lines")
+                        raise InterpError(
+                            f"{path}:{number}: {line.why}; mend it, or pass --skip-bad to count and pass over such lines"
+                        )
                     self.skipped.append(f"{path}:{number}: {line.why}")
                 else:
                     where = f"{path.name if str(path) != '-' else 'stdin'}:{number}"
@@ -93,7 +95,9 @@ class Corpus(Iterable[Text]):
         return ", ".join(str(item) for item in self.source) or "an empty list"
 
 
-def texts(source: Source = None, limit: int | None = None, skip_bad: bool = False, *, sample: int | None = None, seed: int = 0) -> Corpus:
+def texts(
+    source: Source = None, limit: int | None = None, skip_bad: bool = False, *, sample: int | None = None, seed: int = 0
+) -> Corpus:
     """The texts of a source, streamed.
 
     `source`: None = the built-in passages; a str or Path = one file, a glob ("news/*.jsonl"), or "-" for stdin; a list holds
@@ -111,7 +115,10 @@ def texts(source: Source = None, limit: int | None = None, skip_bad: bool = Fals
 def _passages() -> tuple[Text, ...]:
     folder = resources.files("interp") / "passages"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".txt")), key=lambda file: file.name)
-    return tuple(Text(file.read_text(encoding="utf-8").strip("\n"), name := file.name.removesuffix(".txt"), f"built-in:{name}") for file in files)
+    return tuple(
+        Text(file.read_text(encoding="utf-8").strip("\n"), name := file.name.removesuffix(".txt"), f"built-in:{name}")
+        for file in files
+    )
 
 
 def passages() -> list[Text]:
