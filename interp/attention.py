@@ -124,9 +124,7 @@ def soft_lookup(
     return row[0], share[0], attend(share, values)[0]
 
 
-def gaussian_weights(
-    query: Float[Tensor, " d"], keys: Float[Tensor, "m d"], width: float = 1.0
-) -> Float[Tensor, " m"]:
+def gaussian_weights(query: Float[Tensor, " d"], keys: Float[Tensor, "m d"], width: float = 1.0) -> Float[Tensor, " m"]:
     """Weights of a Gaussian kernel smoother: exp(−‖q − k‖² / 2w²), normalised over the keys.
 
     −½‖q − k‖² = q·k − ½‖k‖² − ½‖q‖²: the last term is common to the row and cancels, so for keys of equal length

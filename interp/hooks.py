@@ -77,7 +77,8 @@ def trace(model: Model, names: str | Iterable[str]) -> Iterator[dict[str, Tensor
             model.bridge(ids)
     """
     wanted: list[tuple[Any, Callable[..., None]]] = []
-    known, seen = points(model), {}
+    known = points(model)
+    seen: dict[str, Tensor] = {}
     for name in [names] if isinstance(names, str) else names:
         if _HEAD.fullmatch(name):
             layer, number = head(model, name)
@@ -125,7 +126,9 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[None]:
 def _change(name: str, function: Edit, number: int | None, axis: int) -> Callable[..., Tensor]:
     def change(tensor: Tensor, hook: Any) -> Tensor:
         if number is not None and number >= tensor.shape[axis]:
-            raise InterpError(f"{name}: this point has {tensor.shape[axis]} heads (keys and values are shared between query heads)")
+            raise InterpError(
+                f"{name}: this point has {tensor.shape[axis]} heads (keys and values are shared between query heads)"
+            )
         whole = tensor.clone()
         part = whole if number is None else whole.select(axis, number).clone()
         made = function(part)

@@ -79,7 +79,9 @@ class Grid:
             seen = self.values[np.isfinite(self.values)]
             slack = 1e-6 * max(abs(low), abs(high), 1.0)
             if seen.size and (seen.min() < low - slack or seen.max() > high + slack):
-                raise InterpError(f"grid {self.name!r} holds {seen.min():g}..{seen.max():g}, outside its limits {low:g}..{high:g}")
+                raise InterpError(
+                    f"grid {self.name!r} holds {seen.min():g}..{seen.max():g}, outside its limits {low:g}..{high:g}"
+                )
         self.values.setflags(write=False)
 
     def frame(self) -> pd.DataFrame:

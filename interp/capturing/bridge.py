@@ -23,7 +23,8 @@ _WANTED = ("hook_q", "hook_k", "hook_v", "hook_rot_q", "hook_rot_k", "hook_attn_
 @torch.no_grad()
 def record(model: Model, ids: Tensor, layers: tuple[int, ...]) -> tuple[list[Part], Tensor]:
     """(one Part a layer, logits [pos, vocab]) of one text, from hooks alone."""
-    known, seen = points(model), {}
+    known = points(model)
+    seen: dict[str, Tensor] = {}
 
     def keep(name: str) -> Any:
         def store(tensor: Tensor, hook: Any) -> None:
@@ -52,7 +53,9 @@ def _part(model: Model, seen: dict[str, Tensor], layer: int) -> Part:
     scale, softcap, window = _settings(model, layer, q)
     seen_keys = attention.visible(n, window=window, device=q.device)
     if bool((scores.float() - weights.float()).abs().masked_fill(~seen_keys, 0).max() == 0) and n > 1:
-        raise InterpError(f"{model.name}: hook_attn_scores of layer {layer} is taken after softmax on this architecture; no scores can be had here")
+        raise InterpError(
+            f"{model.name}: hook_attn_scores of layer {layer} is taken after softmax on this architecture; no scores can be had here"
+        )
     made = attention.scores(q.float(), k.float().repeat_interleave(n_heads // k.shape[0], 0), scale, softcap)
     return Part(layer, q, k, v, torch.where(seen_keys, scores.float(), made), seen_keys, weights, z, scale, softcap)
 

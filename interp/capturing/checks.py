@@ -117,5 +117,7 @@ def _worst(name: str, capture: Capture, wrong: Tensor, tolerance: float) -> Chec
     if not len(flat):
         return Check(name, 0.0, tolerance)
     place = int(flat.argmax())
+    if flat[place] == 0:
+        return Check(name, 0.0, tolerance)
     layer, head, row, _ = (int(axis) for axis in torch.unravel_index(torch.tensor(place), wrong.shape))
     return Check(name, float(flat[place]), tolerance, f"{capture.layers[layer]}.{head} row {row}")

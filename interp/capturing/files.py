@@ -92,7 +92,11 @@ def _assemble(tensors: dict[str, Tensor], metadata: dict[str, str], path: Path) 
     n_layers = next(iter(tensors[name] for name in ("weights", "scores", "q") if name in tensors)).shape[0]
     layers = tuple(json.loads(metadata.get("layers", "null")) or range(n_layers))
     _agree(tensors, len(layers), len(tokens), path)
-    provenance: dict[str, Any] = {"model": metadata.get("model", ""), "bos": metadata.get("bos", "keep"), "source": metadata.get("source", "")}
+    provenance: dict[str, Any] = {
+        "model": metadata.get("model", ""),
+        "bos": metadata.get("bos", "keep"),
+        "source": metadata.get("source", ""),
+    }
     provenance |= json.loads(metadata.get("provenance", "{}"))
     scale = json.loads(metadata.get("scale", "null"))
     softcap = json.loads(metadata.get("softcap", "null"))
@@ -124,7 +128,9 @@ def _agree(tensors: dict[str, Tensor], layers: int, tokens: int, path: Path) -> 
             tail = (tokens, tokens) if name in ("scores", "weights") else (tokens, tensor.shape[-1])
             expected = (layers, tensor.shape[1], *tail)
         if tuple(tensor.shape) != expected:
-            raise InterpError(f"{path}: {name} has shape {tuple(tensor.shape)}, but {layers} layers and {tokens} tokens need {expected}")
+            raise InterpError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, but {layers} layers and {tokens} tokens need {expected}"
+            )
     heads = {name: tensors[name].shape[1] for name in ("q", "scores", "weights", "z") if name in tensors}
     if len(set(heads.values())) > 1:
         raise InterpError(f"{path}: its tensors disagree about the number of heads: {heads}")

@@ -38,7 +38,10 @@ def assemble(parts: Sequence[Part], tokens: Tokens, provenance: Mapping[str, Any
     if len(shapes) > 1:
         kinds = "; ".join(sorted(f"q {q}, k {k}" for q, k, _ in shapes))
         raise InterpError(f"the layers differ in shape ({kinds}) and cannot stand in one capture; pass --layers of one kind")
-    stacked = {name: torch.stack([_kept(getattr(part, name)) for part in parts]) for name in ("q", "k", "v", "scores", "visible", "weights", "z")}
+    stacked = {
+        name: torch.stack([_kept(getattr(part, name)) for part in parts])
+        for name in ("q", "k", "v", "scores", "visible", "weights", "z")
+    }
     sinks = [part.sinks for part in parts]
     return Capture(
         tokens=tokens.pieces,

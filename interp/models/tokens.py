@@ -43,7 +43,9 @@ class Tokens:
         return replace(self, ids=self.ids[:most], pieces=self.pieces[:most])
 
 
-def tokenise(tokenizer: Any, text: str | Sequence[int] | torch.Tensor | Tokens, bos: str = "keep", name: str = "the model") -> Tokens:
+def tokenise(
+    tokenizer: Any, text: str | Sequence[int] | torch.Tensor | Tokens, bos: str = "keep", name: str = "the model"
+) -> Tokens:
     """Tokens of one text. `bos`: keep = as the tokenizer does by itself, add = one BOS in front, none = nothing added.
 
     A text that already begins with BOS gets no second one. Ids are taken as they are. A model without a tokenizer takes ids,
