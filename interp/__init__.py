@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp import attention, corpus, measures, rows
-    from interp.capturing import Capture, capture, read
+    from interp.capturing import Capture, capture, read  # type: ignore[no-redef]
     from interp.errors import InterpError
     from interp.hooks import edit, trace
     from interp.models import Model, load
@@ -45,7 +45,27 @@ _HOME = {
     "measures": "",
     "rows": "",
 }
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = [
+    "Capture",
+    "Claim",
+    "Curve",
+    "Grid",
+    "InterpError",
+    "Model",
+    "Report",
+    "RowStatistics",
+    "Table",
+    "attention",
+    "capture",
+    "corpus",
+    "edit",
+    "load",
+    "measures",
+    "read",
+    "rows",
+    "trace",
+    "view",
+]
 __version__ = "0.1.0"
 
 

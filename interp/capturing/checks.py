@@ -97,7 +97,8 @@ def excluded_rows(capture: Capture) -> Tensor:
 
 
 def _scores(capture: Capture, row: int) -> Tensor:
-    assert capture.q is not None and capture.k is not None
+    assert capture.q is not None
+    assert capture.k is not None
     q, k = capture.q[row], capture.k[row].repeat_interleave(capture.q.shape[1] // capture.k.shape[1], 0)
     scale = None if capture.scale is None else capture.scale[row]
     return attention.scores(q, k, scale, None if capture.softcap is None else capture.softcap[row])
