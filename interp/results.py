@@ -9,12 +9,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from interp.errors import InterpError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
 
 Verdict = Literal["holds", "fails", "not measured"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -45,6 +50,15 @@ class Table:
     def of(cls, name: str, caption: str, rows: Iterable[Mapping[str, Any]], **meanings: str) -> Table:
         """A table from one mapping a row; the first row sets the order of the columns."""
         return cls(name, caption, pd.DataFrame(list(rows)), meanings)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The CSV, as reports hold it (text quoted, formulas guarded); also written to `path` where one is given."""
+        return _csv(self.frame, path)
+
+    def _repr_html_(self) -> str:
+        from interp.report import page
+
+        return page.embedded(page.table_html(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +99,35 @@ class Grid:
         self.values.setflags(write=False)
 
     def frame(self) -> pd.DataFrame:
-        """Tidy: one line a cell, columns `row_axis`, `column_axis`, `name`."""
-        wide = pd.DataFrame(self.values, index=pd.Index(self.rows), columns=pd.Index(self.columns))
-        tidy = wide.stack(future_stack=True).reset_index()
-        tidy.columns = pd.Index([self.row_axis, self.column_axis, self.name])
-        return tidy
+        """Tidy: one line a cell, columns `row_axis`, `column_axis`, `name`; whole-number labels as numbers.
+
+        Labels that repeat (tokens) get their position beside them, `row_axis`_position, so that no two lines look the same.
+        """
+        down, across = len(self.rows), len(self.columns)
+        tidy: dict[str, Any] = {}
+        for axis, labels, places in (
+            (self.row_axis, self.rows, np.repeat(np.arange(down), across)),
+            (self.column_axis, self.columns, np.tile(np.arange(across), down)),
+        ):
+            if len(set(labels)) < len(labels):
+                tidy[f"{axis}_position"] = places
+            tidy[axis] = _numbers(labels)[places]
+        return pd.DataFrame({**tidy, self.name: self.values.ravel()})
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The tidy frame as CSV; also written to `path` where one is given."""
+        return _csv(self.frame(), path)
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draws the heat map on `ax` (the current axes unless given) and returns them; `options` go to `seaborn.heatmap`."""
+        from interp.report import figures
+
+        ax = _axes(ax)
+        figures.draw_grid(self, ax, **options)
+        return ax
+
+    def _repr_html_(self) -> str:
+        return _figure_html(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +157,17 @@ class Curve:
         used = (self.x, *self.y, *filter(None, (self.baseline, self.group)), *(self.band or ()))
         if missing := [column for column in used if column not in self.table.frame.columns]:
             raise InterpError(f"curve {self.name!r} draws columns that table {self.table.name!r} lacks: {missing}")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the curve on `ax` (the current axes unless given) and returns them."""
+        from interp.report import figures
+
+        ax = _axes(ax)
+        figures.draw_curve(self, ax)
+        return ax
+
+    def _repr_html_(self) -> str:
+        return _figure_html(self)
 
 
 @dataclass(frozen=True)
@@ -166,3 +215,39 @@ def claims_table(claims: Iterable[Claim]) -> Table:
     columns = ("id", "source", "claim", "expected", "measured", "tolerance", "model", "verdict", "why")
     frame = pd.DataFrame([{name: getattr(claim, name) for name in columns} for claim in claims], columns=list(columns))
     return Table("claims", "Each claim, what was expected, what was measured in this run, and the verdict.", frame)
+
+
+def _numbers(labels: tuple[str, ...]) -> np.ndarray:
+    """Labels of one axis as whole numbers where all of them are, else as text."""
+    whole = all(re.fullmatch(r"0|[1-9][0-9]{0,17}", label) for label in labels)
+    return np.array([int(label) for label in labels]) if whole and labels else np.array(labels, dtype=object)
+
+
+def _csv(frame: pd.DataFrame, path: str | Path | None) -> str:
+    from interp.report import table_file
+
+    text = table_file.to_csv(frame)
+    if path is not None:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+    return text
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot.gca()
+
+
+def _figure_html(value: Grid | Curve) -> str:
+    """A figure for a notebook; its ids come from its contents, so many of them in one page do not clash."""
+    import hashlib
+
+    from interp.report import page
+
+    digest = hashlib.sha256(
+        repr((value.name, value.caption, _csv(value.frame() if isinstance(value, Grid) else value.table.frame, None))).encode()
+    )
+    return page.embedded(page.grid_html(value, f"f{digest.hexdigest()[:8]}"))

@@ -1,0 +1,223 @@
+"""Grids and curves drawn with seaborn on Matplotlib axes. Draws what the value says and nothing else; opens no window.
+
+Row = query (or layer), column = key (or head), said on the axes; limits come from the value; unseen cells are hatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.report.text import label, visible, width
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from interp.results import Curve, Grid
+
+# Stand-ins that `svg.clean` turns into the page's own colours, so that a figure follows light and dark.
+INK, QUIET, UNSEEN, BACK = "#15181d", "#5a6169", "#c9cdd2", "#fefefe"
+# At least 3:1 on the light and on the dark card; told apart by dash and marker too.
+LINES = ("#2a7fc9", "#d2691e", "#1f9470", "#b65aa8", "#8a7a1f", "#6a74c9", "#c2506a", "#5f8a8b")
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none", "svg.hashsalt": "interp", "text.parse_math": False, "font.family": ["DejaVu Sans"], "font.size": 10,
+    "axes.unicode_minus": True, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.8,
+    "xtick.color": QUIET, "ytick.color": QUIET, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "figure.facecolor": "none",
+    "axes.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False, "hatch.color": QUIET, "hatch.linewidth": 0.5,
+    "axes.prop_cycle": None, "axes.spines.top": False, "axes.spines.right": False, "grid.color": UNSEEN, "grid.linewidth": 0.6,
+}  # fmt: skip
+MOST_LABELS = 40
+MOST_VECTOR_CELLS = 6000
+
+
+def styled() -> Any:
+    """Matplotlib's settings for the figures of reports, as a context manager: the person's own settings stay as they were."""
+    import matplotlib
+
+    matplotlib.rcParams  # noqa: B018  (loads Matplotlib's defaults before they are set aside)
+    settings = {name: value for name, value in STYLE.items() if value is not None}
+    return matplotlib.rc_context({**settings, "axes.prop_cycle": matplotlib.cycler(color=LINES)})
+
+
+def figure(value: Grid | Curve) -> Figure:
+    """A new figure of one value, of the size that its labels need. Call inside `styled()`."""
+    from matplotlib.figure import Figure as NewFigure
+
+    from interp.results import Grid
+
+    is_grid = isinstance(value, Grid)
+    drawn = NewFigure(figsize=_grid_size(value) if isinstance(value, Grid) else (6.6, 3.4))
+    axes = drawn.add_subplot()
+    (draw_grid if is_grid else draw_curve)(value, axes)  # type: ignore[arg-type]
+    return drawn
+
+
+def _grid_size(grid: Grid) -> tuple[float, float]:
+    rows, columns = len(grid.rows), len(grid.columns)
+    across = min(0.46, 6.4 / columns)
+    down = max(min(0.30, 8.5 / rows, across if rows == columns and columns > 12 else 0.30), 0.012)
+    return max(across * columns, 1.6) * 1.15, max(down * rows, 0.9)
+
+
+def _steps(labels: Sequence[str]) -> list[int]:
+    step = 1
+    for step in (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000, 2000, 5000):
+        if len(labels) / step <= MOST_LABELS:
+            break
+    return list(range(0, len(labels), step))
+
+
+def draw_grid(grid: Grid, axes: Axes, **options: Any) -> None:
+    """A heat map: fixed limits where the grid has them, a diverging scale around 0 where it is signed, unseen cells hatched."""
+    import seaborn
+
+    values = np.ma.masked_invalid(grid.values)
+    seen = values.compressed()
+    low, high = grid.limits or ((float(seen.min()), float(seen.max())) if seen.size else (0.0, 1.0))
+    if grid.signed:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
+    if low == high:
+        high = low + 1.0
+    small = grid.values.size <= 150 and len(grid.columns) <= 13
+    settings: dict[str, Any] = {
+        "vmin": low, "vmax": high, "cmap": "vlag" if grid.signed else "mako_r", "annot": small, "fmt": _cell_format(low, high),
+        "annot_kws": {"fontsize": 8}, "linewidths": 0.4 if grid.values.size <= 1000 else 0, "linecolor": BACK,
+        "rasterized": grid.values.size > MOST_VECTOR_CELLS, "xticklabels": False, "yticklabels": False,
+        "cbar_kws": {"label": visible(grid.unit), "pad": 0.03, "fraction": 0.05, "aspect": 22},
+    }  # fmt: skip
+    axes.set_facecolor(UNSEEN)
+    if values.mask.any():
+        across, down = len(grid.columns), len(grid.rows)
+        axes.fill_between([0, across], 0, down, facecolor=UNSEEN, edgecolor=QUIET, hatch="////", linewidth=0, zorder=0)
+    with np.errstate(all="ignore"):
+        seaborn.heatmap(grid.values, mask=values.mask, ax=axes, **{**settings, **options})
+    _ticks(axes, grid)
+    if axes.collections and (bar := axes.collections[-1].colorbar) is not None:
+        bar.outline.set_visible(False)  # type: ignore[operator]
+    axes.set_xlabel(visible(grid.column_axis))
+    axes.set_ylabel(visible(grid.row_axis))
+
+
+def _cell_format(low: float, high: float) -> str:
+    return ".2f" if max(abs(low), abs(high)) < 10 else ".0f" if max(abs(low), abs(high)) < 1000 else ".1e"
+
+
+def _ticks(axes: Axes, grid: Grid) -> None:
+    across, down = _steps(grid.columns), _steps(grid.rows)
+    names = [label(grid.columns[i]) for i in across]
+    long = max(map(width, names), default=0) > 3
+    axes.set_xticks([i + 0.5 for i in across], names, rotation=90 if long else 0)
+    axes.set_yticks([i + 0.5 for i in down], [label(grid.rows[i]) for i in down], rotation=0)
+    axes.tick_params(length=0, labelsize=9)
+
+
+def draw_curve(curve: Curve, axes: Axes) -> None:
+    """Lines, points or bars over the rows of the curve's table, with its band and its dashed baseline."""
+    frame = curve.table.frame
+    draw = {"line": _lines, "points": _points, "bars": _bars}[curve.kind]
+    draw(curve, axes)
+    if curve.band is not None and curve.kind != "bars":
+        low, high = curve.band
+        for i, (_, part) in enumerate(_parts(curve)):
+            axes.fill_between(part[curve.x], part[low], part[high], color=LINES[i % len(LINES)], alpha=0.18, linewidth=0)
+    if curve.baseline is not None:
+        rows = frame.sort_values(curve.x, kind="stable") if curve.kind != "bars" else frame
+        across: Any = rows[curve.x] if curve.kind != "bars" else range(len(_categories(curve)))
+        level = rows[curve.baseline] if curve.kind != "bars" else rows.groupby(curve.x, sort=False)[curve.baseline].first()
+        axes.plot(across, level, color=INK, linestyle=(0, (5, 3)), linewidth=1.2, label=_said(curve.baseline))
+    if curve.log_x:
+        axes.set_xscale("log")
+    if curve.log_y:
+        axes.set_yscale("log")
+    if curve.y_limits is not None:
+        axes.set_ylim(*curve.y_limits)
+    axes.set_xlabel(visible(curve.x_label or _said(curve.x)))
+    axes.set_ylabel(visible(curve.y_label or ", ".join(map(_said, curve.y))))
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    _legend(curve, axes)
+
+
+def _said(column: str) -> str:
+    return visible(column.replace("_", " "))
+
+
+def _categories(curve: Curve) -> list[Any]:
+    return list(dict.fromkeys(curve.table.frame[curve.x]))
+
+
+def _parts(curve: Curve) -> list[tuple[str, Any]]:
+    """The rows of each line: one part, or one for each value of `group` in order of appearance."""
+    frame = curve.table.frame
+    if curve.group is None:
+        return [("", frame)]
+    return [(label(str(name), 28), part) for name, part in frame.groupby(curve.group, sort=False)]
+
+
+def _series(curve: Curve) -> list[tuple[str, Any, str]]:
+    """(name, rows, column) of each thing drawn."""
+    many = len(curve.y) > 1
+    return [
+        (" · ".join(filter(None, (name, _said(column) if many or not name else ""))), part, column)
+        for name, part in _parts(curve)
+        for column in curve.y
+    ]
+
+
+def _lines(curve: Curve, axes: Axes) -> None:
+    import seaborn
+
+    dashes = ("", (4, 1.5), (1, 1), (3, 1, 1, 1))
+    for i, (name, part, column) in enumerate(_series(curve)):
+        mark = {"marker": "o", "markersize": 4, "markeredgewidth": 0} if len(part) <= 24 else {}
+        look = {"color": LINES[i % len(LINES)], "linewidth": 1.8, "linestyle": (0, dashes[i % 4]) if i % 4 else "-"}
+        rows = part.sort_values(curve.x, kind="stable")
+        seaborn.lineplot(
+            data=rows, x=curve.x, y=column, ax=axes, estimator=None, errorbar=None, label=name, legend=False, **look, **mark
+        )
+
+
+def _points(curve: Curve, axes: Axes) -> None:
+    import seaborn
+
+    marks = "osD^vPX*"
+    many = len(curve.table.frame) * len(curve.y) > 3000
+    for i, (name, part, column) in enumerate(_series(curve)):
+        look = {"color": LINES[i % len(LINES)], "s": 16 if len(part) > 60 else 30, "alpha": 0.75, "marker": marks[i % len(marks)]}
+        seaborn.scatterplot(
+            data=part, x=curve.x, y=column, ax=axes, label=name, legend=False, linewidth=0, rasterized=many, **look
+        )
+
+
+def _bars(curve: Curve, axes: Axes) -> None:
+    series, names = _series(curve), _categories(curve)
+    thick = 0.8 / len(series)
+    for i, (name, part, column) in enumerate(series):
+        level = dict(zip(part[curve.x], part[column], strict=True))
+        place = [n - 0.4 + thick * (i + 0.5) for n in range(len(names))]
+        axes.bar(place, [level.get(n, np.nan) for n in names], thick * 0.92, label=name, color=LINES[i % len(LINES)])
+        if curve.band is not None and i == 0:
+            ends = [dict(zip(part[curve.x], part[end], strict=True)) for end in curve.band]
+            axes.vlines(
+                place, [ends[0].get(n, np.nan) for n in names], [ends[1].get(n, np.nan) for n in names], color=INK, linewidth=1
+            )
+    shown = _steps(list(map(str, names)))
+    words = [label(str(names[i]), 22) for i in shown]
+    crowded = sum(map(width, words)) + 2 * len(words) > 76
+    axes.set_xticks(shown, words, rotation=90 if crowded else 0)
+    axes.tick_params(axis="x", length=0)
+
+
+def _legend(curve: Curve, axes: Axes) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    if len(handles) < 2:
+        return
+    longest = max(map(width, names))
+    columns = max(1, min(len(names), 78 // (longest + 8)))
+    axes.legend(
+        handles, names, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, borderaxespad=0, fontsize=9, handlelength=2.4
+    )

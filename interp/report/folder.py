@@ -1,0 +1,95 @@
+"""Report to folder: written beside, then renamed, so that nobody ever sees half of one. UTF-8 whatever the locale."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import InterpError
+from interp.report import page
+from interp.report.table_file import to_csv
+from interp.report.text import to_json
+
+if TYPE_CHECKING:
+    from interp.report import Report
+
+DEFAULT = Path("reports")
+
+
+def write(report: Report, out: Path | None) -> Path:
+    """Writes the report's folder and returns the path of its index.html; lists it in the index of the default place."""
+    target = DEFAULT / report.folder if out is None else out
+    real = target.resolve()
+    if real.exists() and not (real.is_dir() and ((real / "summary.json").is_file() or not any(real.iterdir()))):
+        raise InterpError(f"{target} holds something else than a report; give --out an empty or a new folder")
+    with _replacing(real) as new:
+        for name, table in report.files().items():
+            _put(new / name, to_csv(table.frame))
+        _put(new / "summary.json", to_json(report.summary(), indent=2) + "\n")
+        _put(new / "index.html", page.page(report))
+    if real.parent == DEFAULT.resolve():
+        write_index(DEFAULT)
+    return target / "index.html"
+
+
+def write_index(place: Path) -> Path:
+    """Writes the list of all reports found under `place` to its index.html and returns that path."""
+    index = place / "index.html"
+    temporary = place / f".index.{os.getpid()}.html"
+    try:
+        _put(temporary, page.index(found(place)))
+        temporary.replace(index)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return index
+
+
+def found(place: Path) -> list[dict[str, Any]]:
+    """Summaries of the reports under `place`, in order of their folders, each with its `folder`; unreadable ones are left out."""
+    summaries = []
+    for path in sorted(place.rglob("summary.json")):
+        folder = path.parent.relative_to(place).as_posix()
+        if any(part.startswith(".") for part in path.relative_to(place).parts) or not (path.parent / "index.html").is_file():
+            continue
+        with contextlib.suppress(ValueError, OSError):
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(summary, dict) and all(
+                isinstance(summary.get(key), str) for key in ("analysis", "model", "question", "answer")
+            ):
+                files = sorted(file.name for file in path.parent.glob("*.csv"))
+                summaries.append({**summary, "folder": folder, "files": files})
+    return summaries
+
+
+def _put(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A new empty folder beside `target` that takes its place at the end; on any failure it goes and `target` stays."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new, old = (target.parent / f".{target.name}.{os.getpid()}.{kind}" for kind in ("new", "old"))
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    new.mkdir()
+    try:
+        yield new
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
