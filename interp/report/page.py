@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_ROWS = 200
+_SCRIPT = re.compile(r"<script(?![^>]*\bapplication/json)[^>]*>(.*?)</script>", re.DOTALL)
 MARKS = {"holds": "✓", "fails": "✗", "not measured": "○"}
 
 
@@ -89,13 +90,9 @@ def _render(name: str, **values: Any) -> str:
 
 
 def _document(title: str, body: Markup, description: str) -> str:
-    scripts = re.findall(
-        r"<script(?![^>]*\bapplication/json)[^>]*>(.*?)</script>", body + f"<script>{_file('sort.js')}</script>", re.S
-    )
-    return (
-        _render("page.html.j2", title=title, body=body, description=description, hashes=list(dict.fromkeys(map(_hash, scripts))))
-        + "\n"
-    )
+    scripts = [*_SCRIPT.findall(str(body)), _file("sort.js")]
+    hashes = list(dict.fromkeys(map(_hash, scripts)))
+    return _render("page.html.j2", title=title, body=body, description=description, hashes=hashes) + "\n"
 
 
 def _hash(script: str) -> Markup:
@@ -106,7 +103,6 @@ def _hash(script: str) -> Markup:
 def _contents(report: Report, prefix: str) -> dict[str, Any]:
     files = report.files()
     names = {id(table): name for name, table in files.items()}
-    shown = [table for table in report.tables]
     claims = claims_table(report.claims).frame.to_dict("records") if report.claims else []
     counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in MARKS}
     return {
@@ -119,7 +115,7 @@ def _contents(report: Report, prefix: str) -> dict[str, Any]:
             for i, value in enumerate([*report.grids, *report.curves], 1)
         ],
         "viewers": _viewers(report, prefix),
-        "tables": [_table(table, f"{prefix}table-{i}", names[id(table)]) for i, table in enumerate(shown, 1)],
+        "tables": [_table(table, f"{prefix}table-{i}", names[id(table)]) for i, table in enumerate(report.tables, 1)],
         "claims": claims,
         "counts": {verdict: count for verdict, count in counts.items() if count},
         "explained": explained(report.definitions),
