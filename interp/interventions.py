@@ -1,0 +1,106 @@
+"""Interventions: run a model with one thing changed and see what it costs. Built on hook points; the model is as it was afterwards.
+
+`loss` is the mean negative log-likelihood of the next token, in nats. `above` runs only what lies above a layer, from a residual
+stream computed once: what a change in layer L cannot touch is not computed again. Limit: texts of one length in a batch, no padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.hooks import edit, placed, points
+from interp.models.model import Model, evaluating
+
+
+@torch.no_grad()
+def logits(model: Model, ids: Int[Tensor, "text pos"]) -> Float[Tensor, "text pos vocab"]:
+    """Logits of `model.bridge` on a batch of texts of one length: the face on which edits act."""
+    with evaluating(model.bridge):
+        out = model.bridge(ids.to(model.device))
+    return out if isinstance(out, Tensor) else out.logits
+
+
+def token_losses(logits: Float[Tensor, "text pos vocab"], ids: Int[Tensor, "text pos"]) -> Float[Tensor, "text pos_but_one"]:
+    """−log p of each next token, in nats, float32: position i predicts token i + 1."""
+    predicted = logits[:, :-1].float().flatten(0, 1)
+    target = ids[:, 1:].to(logits.device).flatten()
+    return torch.nn.functional.cross_entropy(predicted, target, reduction="none").view(ids.shape[0], -1)
+
+
+def loss(
+    model: Model, ids: Int[Tensor, "text pos"], edits: Mapping[str, Callable[..., Tensor]] | None = None
+) -> Float[Tensor, " text"]:
+    """Mean loss of each text in nats per token, with `edits` (see `interp.edit`) in place; float64."""
+    with edit(model, edits or {}):
+        return token_losses(logits(model, ids), ids).double().mean(-1).cpu()
+
+
+@torch.no_grad()
+def residuals(model: Model, ids: Int[Tensor, "text pos"], layers: Sequence[int]) -> dict[int, Tensor]:
+    """The residual stream entering each of `layers`, [text, pos, d_model], in one forward."""
+    known, kept = points(model), {}
+
+    def keep(layer: int) -> Callable[..., None]:
+        def store(tensor: Tensor, hook: Any) -> None:
+            kept[layer] = tensor.detach()
+
+        return store
+
+    names = {layer: _entry(model, layer) for layer in layers}
+    with placed([(known[name], keep(layer)) for layer, name in names.items()]):
+        logits(model, ids)
+    return kept
+
+
+def _entry(model: Model, layer: int) -> str:
+    for name in (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.hook_in"):
+        if name in points(model):
+            return name
+    raise InterpError(f"{model.name} has no hook on the residual stream entering layer {layer}")
+
+
+@contextmanager
+def above(model: Model, layer: int, residual: Float[Tensor, "text pos d"]) -> Iterator[None]:
+    """Forwards of `model.bridge` inside the block start at `layer` from `residual`; the layers below hand on what they get.
+
+    Same bits as the whole forward where nothing below is edited. Limits: hooks below do not fire, caches are not used.
+    """
+    blocks = list(model.bridge.blocks)[:layer]
+    before = [block.__dict__.get("forward") for block in blocks]
+    probe = _shape_of_output(model, layer) if layer else None
+    try:
+        for block in blocks:
+            block.forward = _hand_on(residual, probe)
+        yield
+    finally:
+        for block, kept in zip(blocks, before, strict=True):
+            if kept is None:
+                block.__dict__.pop("forward", None)
+            else:
+                block.forward = kept
+
+
+def _hand_on(residual: Tensor, as_tuple: Any) -> Callable[..., Any]:
+    def forward(*arguments: Any, **options: Any) -> Any:
+        return (residual,) if as_tuple else residual
+
+    return forward
+
+
+@torch.no_grad()
+def _shape_of_output(model: Model, layer: int) -> bool:
+    """Whether this architecture's blocks return a tuple: asked once of a forward on one token."""
+    kept: list[bool] = []
+    handle = model.bridge.blocks[0].register_forward_hook(lambda block, given, made: kept.append(isinstance(made, tuple)))
+    try:
+        logits(model, torch.zeros(1, 1, dtype=torch.int64))
+    finally:
+        handle.remove()
+    return kept[0]
