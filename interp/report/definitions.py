@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from interp.errors import UnknownName
 
 definitions: dict[str, str] = {
-    "first_weight": "Mean of A[i, 0], the weight on the first token, over query rows i ≥ from_query. from_query is 3 unless said "
-    "otherwise: from the fourth token on. In 0..1.",
-    "first_argmax": "Share of query rows i ≥ from_query whose largest weight is on key 0. Where weights tie, the lower key counts. "
+    "first_weight": "Mean of A[i, 0], the weight on the first token, over query rows i ≥ `from_query`, which is 3 unless said "
+    "otherwise, so from the fourth token on. In 0..1.",
+    "first_argmax": "Share of query rows i ≥ `from_query` whose largest weight is on key 0. Where weights tie, the lower key counts. "
     "In 0..1.",
-    "first_majority": "Share of query rows i ≥ from_query with A[i, 0] > ½: the first token draws more than all other keys together. "
+    "first_majority": "Share of query rows i ≥ `from_query` with A[i, 0] > ½: the first token draws more than all other keys together. "
     "In 0..1.",
     "importance": "importance_k of key k is the sum of A[i, k] over the rows i ≥ k, divided by T − k; the diagonal is included "
     "(Gu et al., arXiv 2410.10781). In 0..1.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.report.text import label, visible, width
+from interp.report.text import label, number, visible, width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def figure(value: Grid | Curve) -> Figure:
     from interp.results import Grid
 
     is_grid = isinstance(value, Grid)
-    drawn = NewFigure(figsize=_grid_size(value) if isinstance(value, Grid) else (6.6, 3.4))
+    drawn = NewFigure(figsize=_grid_size(value) if isinstance(value, Grid) else (5.8, 3.2))
     axes = drawn.add_subplot()
     (draw_grid if is_grid else draw_curve)(value, axes)  # type: ignore[arg-type]
     return drawn
@@ -57,9 +57,10 @@ def figure(value: Grid | Curve) -> Figure:
 
 def _grid_size(grid: Grid) -> tuple[float, float]:
     rows, columns = len(grid.rows), len(grid.columns)
-    across = min(0.46, 6.4 / columns)
-    down = max(min(0.30, 8.5 / rows, across if rows == columns and columns > 12 else 0.30), 0.012)
-    return max(across * columns, 1.6) * 1.15, max(down * rows, 0.9)
+    across, down = min(0.44, 5.4 / columns), min(0.29, 8.5 / rows)
+    if rows == columns:
+        across = down = min(0.36, 5.4 / columns)
+    return max(across * columns, 1.4) * 1.3, max(down * rows, 0.8) * 1.3  # the axes take about 1/1.3 of either side
 
 
 def _steps(labels: Sequence[str]) -> list[int]:
@@ -84,10 +85,10 @@ def draw_grid(grid: Grid, axes: Axes, **options: Any) -> None:
         high = low + 1.0
     small = grid.values.size <= 150 and len(grid.columns) <= 13
     settings: dict[str, Any] = {
-        "vmin": low, "vmax": high, "cmap": "vlag" if grid.signed else "mako_r", "annot": small, "fmt": _cell_format(low, high),
+        "vmin": low, "vmax": high, "cmap": "vlag" if grid.signed else _shades(), "annot": _written(grid.values, low, high) if small else None, "fmt": "",
         "annot_kws": {"fontsize": 8}, "linewidths": 0.4 if grid.values.size <= 1000 else 0, "linecolor": BACK,
         "rasterized": grid.values.size > MOST_VECTOR_CELLS, "xticklabels": False, "yticklabels": False,
-        "cbar_kws": {"label": visible(grid.unit), "pad": 0.03, "fraction": 0.05, "aspect": 22},
+        "cbar_kws": {"label": visible(grid.unit)}, "cbar_ax": _beside(axes),
     }  # fmt: skip
     axes.set_facecolor(UNSEEN)
     if values.mask.any():
@@ -102,8 +103,26 @@ def draw_grid(grid: Grid, axes: Axes, **options: Any) -> None:
     axes.set_ylabel(visible(grid.row_axis))
 
 
-def _cell_format(low: float, high: float) -> str:
-    return ".2f" if max(abs(low), abs(high)) < 10 else ".0f" if max(abs(low), abs(high)) < 1000 else ".1e"
+def _shades() -> Any:
+    """Light to dark without the last fifth: the highest cell must not vanish into a dark page."""
+    import seaborn
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(seaborn.color_palette("mako_r", 256)[:205], "shades")
+
+
+def _beside(axes: Axes) -> Axes:
+    """Axes for the colour bar: as high as the map, of one width whatever the size of the map."""
+    from mpl_toolkits.axes_grid1 import make_axes_locatable
+
+    return make_axes_locatable(axes).append_axes("right", size=0.13, pad=0.13)
+
+
+def _written(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The numbers inside the cells of a small map, all with as many decimals as the scale needs."""
+    largest = max(abs(low), abs(high))
+    form = ".2f" if largest < 10 else ".0f" if largest < 1000 else ".1e"
+    return np.array([[f"{value:{form}}".replace("-", "−") for value in row] for row in values], dtype=object)
 
 
 def _ticks(axes: Axes, grid: Grid) -> None:
@@ -117,7 +136,6 @@ def _ticks(axes: Axes, grid: Grid) -> None:
 
 def draw_curve(curve: Curve, axes: Axes) -> None:
     """Lines, points or bars over the rows of the curve's table, with its band and its dashed baseline."""
-    frame = curve.table.frame
     draw = {"line": _lines, "points": _points, "bars": _bars}[curve.kind]
     draw(curve, axes)
     if curve.band is not None and curve.kind != "bars":
@@ -125,14 +143,15 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
         for i, (_, part) in enumerate(_parts(curve)):
             axes.fill_between(part[curve.x], part[low], part[high], color=LINES[i % len(LINES)], alpha=0.18, linewidth=0)
     if curve.baseline is not None:
-        rows = frame.sort_values(curve.x, kind="stable") if curve.kind != "bars" else frame
-        across: Any = rows[curve.x] if curve.kind != "bars" else range(len(_categories(curve)))
-        level = rows[curve.baseline] if curve.kind != "bars" else rows.groupby(curve.x, sort=False)[curve.baseline].first()
-        axes.plot(across, level, color=INK, linestyle=(0, (5, 3)), linewidth=1.2, label=_said(curve.baseline))
+        _baseline(curve, axes)
     if curve.log_x:
         axes.set_xscale("log")
     if curve.log_y:
         axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(_power)
+            axis.set_minor_formatter("")
     if curve.y_limits is not None:
         axes.set_ylim(*curve.y_limits)
     axes.set_xlabel(visible(curve.x_label or _said(curve.x)))
@@ -140,6 +159,25 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     _legend(curve, axes)
+
+
+def _baseline(curve: Curve, axes: Axes) -> None:
+    frame, look = curve.table.frame, {"color": INK, "linewidth": 1.3, "label": _said(str(curve.baseline))}
+    if curve.kind == "bars":
+        level = frame.groupby(curve.x, sort=False)[curve.baseline].first()
+        place = np.arange(len(level))
+        axes.hlines(level, place - 0.45, place + 0.45, linestyle=(0, (5, 3)), **look)
+    else:
+        rows = frame.sort_values(curve.x, kind="stable").drop_duplicates([curve.x, curve.baseline])
+        axes.plot(rows[curve.x], rows[curve.baseline], linestyle=(0, (5, 3)), **look)
+
+
+def _power(value: float, _: int = 0) -> str:
+    """A tick of a logarithmic axis: 0.01, 1, 1,000, and 10⁻⁶ beyond."""
+    if value <= 0 or 1e-3 <= value <= 1e5:
+        return number(value).rstrip("0").rstrip(".") if 0 < value < 1 else number(value)
+    exponent = round(np.log10(value))
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _said(column: str) -> str:

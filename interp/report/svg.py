@@ -42,17 +42,14 @@ def clean(source: str, id: str, title: str) -> Markup:
     body = re.sub(r"\s*<metadata>.*?</metadata>|\s*<style type=\"text/css\">.*?</style>", "", body, flags=re.DOTALL)
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", "".join(_tags(body))))
     body = _in_tags(body, lambda tag: _own(tag, id, used))
-    size = re.match(
-        r'<svg[^>]*? height="([\d.]+)pt"[^>]*? width="([\d.]+)pt"|<svg[^>]*? width="([\d.]+)pt"[^>]*? height="([\d.]+)pt"', body
-    )
-    wide, high = (float(n) for n in (size.group(3, 4) if size and size[3] else size.group(2, 1) if size else (480, 240)))
-    box = re.search(r'viewBox="([^"]*)"', body)
-    inner = body[body.index(">") + 1 :]
+    size = {name: float(n) * 4 / 3 for name, n in re.findall(r' (width|height)="([\d.]+)pt"', _tags(body)[0])}
+    box = re.search(r'viewBox="[^"]*"', body)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="drawn" role="img" '
-        f'aria-label="{html(title)}" width="{wide * 4 / 3:.0f}" height="{high * 4 / 3:.0f}" viewBox="{box[1] if box else ""}">'
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="drawn" role="img" '
+        f'aria-label="{html(title)}" width="{size["width"]:.0f}" height="{size["height"]:.0f}" '
+        f'style="--natural: {size["width"]:.0f}px" {box[0] if box else ""}>'
     )
-    return Markup(head + inner)
+    return Markup(head + body[body.index(">") + 1 :])
 
 
 def _tags(source: str) -> list[str]:

@@ -62,6 +62,8 @@ def html(value: object) -> Markup:
 
 def cell(text: str) -> Markup:
     """A token or another text cell: as `html`, with spaces at either end marked by a dot that is no part of the text."""
+    if not text:
+        return Markup('<span class="empty" title="empty text"></span>')
     bare = text.strip(" ")
     if len(bare) == len(text):
         return html(text)
