@@ -194,8 +194,10 @@ class Claim:
     ) -> Claim:
         """Holds where |measured − expected| ≤ tolerance; NaN never holds."""
         verdict: Verdict = "holds" if abs(measured - expected) <= tolerance else "fails"
-        shown = [f"{value:.6g}" if math.isfinite(value) else str(value) for value in (expected, measured, tolerance)]
-        return cls(id, source, claim, *shown, model, verdict, why)
+        wanted, found, within = (
+            f"{value:.6g}" if math.isfinite(value) else str(value) for value in (expected, measured, tolerance)
+        )
+        return cls(id, source, claim, wanted, found, within, model, verdict, why)
 
     @classmethod
     def judged(

@@ -27,7 +27,7 @@ STYLE: dict[str, Any] = {
     "axes.unicode_minus": True, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.8,
     "xtick.color": QUIET, "ytick.color": QUIET, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "figure.facecolor": "none",
     "axes.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False, "hatch.color": QUIET, "hatch.linewidth": 0.5,
-    "axes.prop_cycle": None, "axes.spines.top": False, "axes.spines.right": False, "grid.color": UNSEEN, "grid.linewidth": 0.6,
+    "axes.spines.top": False, "axes.spines.right": False, "grid.color": UNSEEN, "grid.linewidth": 0.6,
 }  # fmt: skip
 MOST_LABELS = 40
 MOST_VECTOR_CELLS = 6000
@@ -37,9 +37,8 @@ def styled() -> Any:
     """Matplotlib's settings for the figures of reports, as a context manager: the person's own settings stay as they were."""
     import matplotlib
 
-    matplotlib.rcParams  # noqa: B018  (loads Matplotlib's defaults before they are set aside)
-    settings = {name: value for name, value in STYLE.items() if value is not None}
-    return matplotlib.rc_context({**settings, "axes.prop_cycle": matplotlib.cycler(color=LINES)})
+    defaults: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    return matplotlib.rc_context({**defaults, **STYLE})
 
 
 def figure(value: Grid | Curve) -> Figure:
@@ -162,17 +161,18 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
 
 
 def _baseline(curve: Curve, axes: Axes) -> None:
-    frame, look = curve.table.frame, {"color": INK, "linewidth": 1.3, "label": _said(str(curve.baseline))}
+    frame, column = curve.table.frame, str(curve.baseline)
+    look: dict[str, Any] = {"color": INK, "linewidth": 1.3, "label": _said(column), "linestyle": (0, (5, 3))}
     if curve.kind == "bars":
-        level = frame.groupby(curve.x, sort=False)[curve.baseline].first()
+        level = frame.groupby(curve.x, sort=False)[column].first()
         place = np.arange(len(level))
-        axes.hlines(level, place - 0.45, place + 0.45, linestyle=(0, (5, 3)), **look)
+        axes.hlines(level, place - 0.45, place + 0.45, **look)
     else:
-        rows = frame.sort_values(curve.x, kind="stable").drop_duplicates([curve.x, curve.baseline])
-        axes.plot(rows[curve.x], rows[curve.baseline], linestyle=(0, (5, 3)), **look)
+        rows = frame.sort_values(curve.x, kind="stable").drop_duplicates([curve.x, column])
+        axes.plot(rows[curve.x], rows[column], **look)
 
 
-def _power(value: float, _: int = 0) -> str:
+def _power(value: float, _: float = 0) -> str:
     """A tick of a logarithmic axis: 0.01, 1, 1,000, and 10⁻⁶ beyond."""
     if value <= 0 or 1e-3 <= value <= 1e5:
         return number(value).rstrip("0").rstrip(".") if 0 < value < 1 else number(value)

@@ -103,6 +103,7 @@ def _hash(script: str) -> Markup:
 def _contents(report: Report, prefix: str) -> dict[str, Any]:
     files = report.files()
     names = {id(table): name for name, table in files.items()}
+    figures: list[Grid | Curve] = [*report.grids, *report.curves]
     claims = claims_table(report.claims).frame.to_dict("records") if report.claims else []
     counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in MARKS}
     return {
@@ -112,7 +113,7 @@ def _contents(report: Report, prefix: str) -> dict[str, Any]:
         "tiles": [(name.replace("_", " "), _tile(value)) for name, value in _flat(report.numbers)],
         "figures": [
             _figure(value, f"{prefix}figure-{i}", [f"{value.name if isinstance(value, Grid) else value.table.name}.csv"])
-            for i, value in enumerate([*report.grids, *report.curves], 1)
+            for i, value in enumerate(figures, 1)
         ],
         "viewers": _viewers(report, prefix),
         "tables": [_table(table, f"{prefix}table-{i}", names[id(table)]) for i, table in enumerate(report.tables, 1)],

@@ -145,7 +145,13 @@ def script_data(data: Any) -> Markup:
     >>> script_data(["</script>", float("nan")])
     Markup('["\\\\u003c/script\\\\u003e", null]')
     """
-    risky = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    risky: dict[str, str | int | None] = {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    }
     return Markup(to_json(data).translate(str.maketrans(risky)))
 
 
