@@ -45,7 +45,8 @@ def loss(
 @torch.no_grad()
 def residuals(model: Model, ids: Int[Tensor, "text pos"], layers: Sequence[int]) -> dict[int, Tensor]:
     """The residual stream entering each of `layers`, [text, pos, d_model], in one forward."""
-    known, kept = points(model), {}
+    known = points(model)
+    kept: dict[int, Tensor] = {}
 
     def keep(layer: int) -> Callable[..., None]:
         def store(tensor: Tensor, hook: Any) -> None:
@@ -74,10 +75,10 @@ def above(model: Model, layer: int, residual: Float[Tensor, "text pos d"]) -> It
     """
     blocks = list(model.bridge.blocks)[:layer]
     before = [block.__dict__.get("forward") for block in blocks]
-    probe = _shape_of_output(model, layer) if layer else None
+    as_tuple = layer > 0 and _blocks_give_tuples(model)
     try:
         for block in blocks:
-            block.forward = _hand_on(residual, probe)
+            block.forward = _hand_on(residual, as_tuple)
         yield
     finally:
         for block, kept in zip(blocks, before, strict=True):
@@ -87,20 +88,21 @@ def above(model: Model, layer: int, residual: Float[Tensor, "text pos d"]) -> It
                 block.forward = kept
 
 
-def _hand_on(residual: Tensor, as_tuple: Any) -> Callable[..., Any]:
+def _hand_on(residual: Tensor, as_tuple: bool) -> Callable[..., Any]:
     def forward(*arguments: Any, **options: Any) -> Any:
         return (residual,) if as_tuple else residual
 
     return forward
 
 
-@torch.no_grad()
-def _shape_of_output(model: Model, layer: int) -> bool:
-    """Whether this architecture's blocks return a tuple: asked once of a forward on one token."""
-    kept: list[bool] = []
-    handle = model.bridge.blocks[0].register_forward_hook(lambda block, given, made: kept.append(isinstance(made, tuple)))
-    try:
-        logits(model, torch.zeros(1, 1, dtype=torch.int64))
-    finally:
-        handle.remove()
-    return kept[0]
+def _blocks_give_tuples(model: Model) -> bool:
+    """Whether this architecture's blocks return a tuple: asked once a model, of a forward on one token."""
+    if "blocks_give_tuples" not in model.extra:
+        kept: list[bool] = []
+        handle = model.bridge.blocks[0].register_forward_hook(lambda block, given, made: kept.append(isinstance(made, tuple)))
+        try:
+            logits(model, torch.zeros(1, 1, dtype=torch.int64))
+        finally:
+            handle.remove()
+        model.extra["blocks_give_tuples"] = kept[0]
+    return model.extra["blocks_give_tuples"]

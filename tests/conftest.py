@@ -34,3 +34,13 @@ def smollm2():
         if os.environ.get("CI"):
             raise
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def gpt2():
+    import interp
+
+    try:
+        return interp.load("gpt2", local_only=True)
+    except interp.InterpError as missing:
+        pytest.skip(f"GPT-2's weights are not in the hub's cache: {missing}")
