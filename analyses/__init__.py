@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interp.models import Model
 
 SHOWN_IDS = 3
+SHOWN_TOKENS = 48
 
 
 @dataclass(eq=False)
@@ -95,3 +96,17 @@ def _recordings(
 
     first = given[0] if isinstance(given[0], Capture) else read(given[0])
     return Material(first.model or "a recording", opened(), len(given))
+
+
+def opening(capture: Capture, most: int = SHOWN_TOKENS) -> Capture:
+    """The first `most` tokens of a capture, for a page: with a causal mask, just what a capture of those tokens alone holds."""
+    if capture.n_tokens <= most:
+        return capture
+    cut: dict[str, Any] = {"tokens": capture.tokens[:most], "ids": None if capture.ids is None else capture.ids[:most].clone()}
+    for name in ("q", "k", "v", "z"):
+        if (tensor := getattr(capture, name)) is not None:
+            cut[name] = tensor[:, :, :most].clone()
+    for name in ("scores", "weights", "visible"):
+        if (tensor := getattr(capture, name)) is not None:
+            cut[name] = tensor[..., :most, :most].clone()
+    return replace(capture, **cut, text="".join(capture.tokens[:most]))

@@ -16,7 +16,7 @@ import typer
 from interp.errors import InterpError
 
 # Typer brings its own copy of click in some versions and uses click in others: both are found from here.
-_USAGE_ERROR = typer.BadParameter.__mro__[1]
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 Text_ = Annotated[str, typer.Option("--text", help="One text, as it is.")]
 Model_ = Annotated[str, typer.Option("--model", help="toy, smollm2, a hub id (gpt2), a folder.")]
@@ -31,6 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # the boxes would double what --help takes
 )
 
 
@@ -46,7 +47,7 @@ def call(command: typer.Typer, arguments: list[str] | None = None, name: str = "
     except InterpError as error:
         return _refused(str(error))
     except _USAGE_ERROR as error:
-        return _refused(f"{error.format_message()} See {name} --help")  # type: ignore[attr-defined]
+        return _refused(f"{error.format_message()} See {name} --help")
     except (KeyboardInterrupt, typer.Abort):
         print("interp: interrupted", file=sys.stderr)
         return 130

@@ -130,7 +130,7 @@ def command(title: str, function: Any, asked: str | None = None) -> typer.Typer:
         ]
     )
     body.__annotations__ = {key: each.annotation for key, each in body.__signature__.parameters.items()}  # type: ignore[attr-defined]
-    made = _Analysis(add_completion=False, pretty_exceptions_enable=False)
+    made = _Analysis(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     made.takes, made.title = [*map(_flag, parameters), "--out"], title
     made.command()(body)
     return made
