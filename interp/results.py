@@ -5,11 +5,10 @@ Pages, CSVs and notebooks are made from these and never look at anything else.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 import numpy as np
 import pandas as pd
@@ -65,18 +64,18 @@ class Table:
 class Grid:
     """One number for each pair of labels: layers × heads, queries × keys. NaN = not there, drawn as unseen.
 
-    `limits` fixes the colour scale; `signed` asks for a diverging one around 0.
+    `limits` fixes the colour scale; `signed` asks for a diverging one around 0. Values become float64, labels text; both are copied.
     """
 
     name: str
     caption: str
     unit: str
-    values: np.ndarray
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
+    values: np.ndarray | Any
+    rows: Sequence[Any]
+    columns: Sequence[Any]
     row_axis: str = "layer"
     column_axis: str = "head"
-    limits: tuple[float, float] | None = None
+    limits: tuple[int | float, int | float] | None = None
     signed: bool = False
 
     def __post_init__(self) -> None:
@@ -141,7 +140,7 @@ class Curve:
     caption: str
     table: Table
     x: str
-    y: tuple[str, ...]
+    y: Sequence[str]
     baseline: str | None = None
     band: tuple[str, str] | None = None
     kind: Literal["line", "points", "bars"] = "line"
@@ -150,10 +149,11 @@ class Curve:
     y_label: str | None = None
     log_x: bool = False
     log_y: bool = False
-    y_limits: tuple[float, float] | None = None
+    y_limits: tuple[int | float, int | float] | None = None
 
     def __post_init__(self) -> None:
         _named(self, self.name)
+        object.__setattr__(self, "y", (self.y,) if isinstance(self.y, str) else tuple(self.y))
         used = (self.x, *self.y, *filter(None, (self.baseline, self.group)), *(self.band or ()))
         if missing := [column for column in used if column not in self.table.frame.columns]:
             raise InterpError(f"curve {self.name!r} draws columns that table {self.table.name!r} lacks: {missing}")
@@ -190,14 +190,21 @@ class Claim:
 
     @classmethod
     def number(
-        cls, id: str, source: str, claim: str, *, expected: float, measured: float, tolerance: float, model: str, why: str = ""
+        cls,
+        id: str,
+        source: str,
+        claim: str,
+        *,
+        expected: SupportsFloat,
+        measured: SupportsFloat,
+        tolerance: SupportsFloat,
+        model: str,
+        why: str = "",
     ) -> Claim:
         """Holds where |measured − expected| ≤ tolerance; NaN never holds."""
-        verdict: Verdict = "holds" if abs(measured - expected) <= tolerance else "fails"
-        wanted, found, within = (
-            f"{value:.6g}" if math.isfinite(value) else str(value) for value in (expected, measured, tolerance)
-        )
-        return cls(id, source, claim, wanted, found, within, model, verdict, why)
+        wanted, found, within = float(expected), float(measured), float(tolerance)
+        verdict: Verdict = "holds" if abs(found - wanted) <= within else "fails"
+        return cls(id, source, claim, f"{wanted:.6g}", f"{found:.6g}", f"{within:.6g}", model, verdict, why)
 
     @classmethod
     def judged(
@@ -219,7 +226,7 @@ def claims_table(claims: Iterable[Claim]) -> Table:
     return Table("claims", "Each claim, what was expected, what was measured in this run, and the verdict.", frame)
 
 
-def _numbers(labels: tuple[str, ...]) -> np.ndarray:
+def _numbers(labels: Sequence[str]) -> np.ndarray:
     """Labels of one axis as whole numbers where all of them are, else as text."""
     whole = all(re.fullmatch(r"0|[1-9][0-9]{0,17}", label) for label in labels)
     return np.array([int(label) for label in labels]) if whole and labels else np.array(labels, dtype=object)

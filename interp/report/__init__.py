@@ -6,7 +6,7 @@ Knows nothing of attention but its viewer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,14 +36,14 @@ class Report:
     question: str
     answer: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    tables: list[Table] = field(default_factory=list)
-    grids: list[Grid] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    definitions: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    tables: Sequence[Table] = ()
+    grids: Sequence[Grid] = ()
+    curves: Sequence[Curve] = ()
+    claims: Sequence[Claim] = ()
+    definitions: Sequence[str] = ()
+    notes: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    captures: list[Capture] = field(default_factory=list)
+    captures: Sequence[Capture] = ()
     command: str = ""
 
     def __post_init__(self) -> None:

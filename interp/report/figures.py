@@ -37,8 +37,8 @@ def styled() -> Any:
     """Matplotlib's settings for the figures of reports, as a context manager: the person's own settings stay as they were."""
     import matplotlib
 
-    defaults: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
-    return matplotlib.rc_context({**defaults, **STYLE})
+    settings: Any = {**{name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}, **STYLE}
+    return matplotlib.rc_context(settings)
 
 
 def figure(value: Grid | Curve) -> Figure:
@@ -117,7 +117,7 @@ def _beside(axes: Axes) -> Axes:
     return make_axes_locatable(axes).append_axes("right", size=0.13, pad=0.13)
 
 
-def _written(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def _written(values: np.ndarray, low: int | float, high: int | float) -> np.ndarray:
     """The numbers inside the cells of a small map, all with as many decimals as the scale needs."""
     largest = max(abs(low), abs(high))
     form = ".2f" if largest < 10 else ".0f" if largest < 1000 else ".1e"
@@ -172,7 +172,7 @@ def _baseline(curve: Curve, axes: Axes) -> None:
         axes.plot(rows[curve.x], rows[column], **look)
 
 
-def _power(value: float, _: float = 0) -> str:
+def _power(value: float, _: int | float = 0) -> str:
     """A tick of a logarithmic axis: 0.01, 1, 1,000, and 10⁻⁶ beyond."""
     if value <= 0 or 1e-3 <= value <= 1e5:
         return number(value).rstrip("0").rstrip(".") if 0 < value < 1 else number(value)

@@ -27,13 +27,19 @@ def write(report: Report, out: Path | None) -> Path:
     real = target.resolve()
     if real.exists() and not (real.is_dir() and ((real / "summary.json").is_file() or not any(real.iterdir()))):
         raise InterpError(f"{target} holds something else than a report; give --out an empty or a new folder")
-    with _replacing(real) as new:
-        for name, table in report.files().items():
-            _put(new / name, to_csv(table.frame))
-        _put(new / "summary.json", to_json(report.summary(), indent=2) + "\n")
-        _put(new / "index.html", page.page(report))
-    if real.parent == DEFAULT.resolve():
-        write_index(DEFAULT)
+    files = {name: to_csv(table.frame) for name, table in report.files().items()}
+    files["summary.json"] = to_json(report.summary(), indent=2) + "\n"
+    files["index.html"] = page.page(report)
+    try:
+        with _replacing(real) as new:
+            for name, text in files.items():
+                _put(new / name, text)
+        if real.parent == DEFAULT.resolve():
+            write_index(DEFAULT)
+    except OSError as error:
+        raise InterpError(
+            f"cannot write the report to {target}: {error.strerror or error}; give --out a folder that can be written"
+        ) from error
     return target / "index.html"
 
 

@@ -69,12 +69,13 @@ def from_csv(source: str | Path) -> pd.DataFrame:
     `source` is a path, or the text of a file itself where it holds a line break.
     """
     text = source if isinstance(source, str) and ("\n" in source or "\r" in source) else _read(Path(source))
-    head, *rows = _lines(text)
-    if wrong := [i for i, row in enumerate(rows, 2) if len(row) != len(head)]:
-        raise InterpError(f"row {wrong[0]} of the CSV has {len(rows[wrong[0] - 2])} cells, its head {len(head)}")
-    return pd.DataFrame(
-        {name: _column([row[i] for row in rows]) for i, name in enumerate(map(str, head))}, columns=map(str, head)
-    )
+    head, *rows = [*_lines(text)] or [[]]
+    names = [str(name) for name in head]
+    if not names:
+        raise InterpError("the CSV is empty: it has no head")
+    if wrong := [i for i, row in enumerate(rows, 2) if len(row) != len(names)]:
+        raise InterpError(f"row {wrong[0]} of the CSV has {len(rows[wrong[0] - 2])} cells, its head {len(names)}")
+    return pd.DataFrame({name: _column([row[i] for row in rows]) for i, name in enumerate(names)}, columns=pd.Index(names))
 
 
 def _column(values: list[Any]) -> pd.Series:

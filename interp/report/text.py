@@ -172,7 +172,7 @@ def model_name(text: str) -> str:
     return PurePath(text).name if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:[/\\]", text) else text
 
 
-def number(value: float) -> str:
+def number(value: int | float) -> str:
     """A number for a cell or a tile: whole numbers whole, others to four significant digits, with a real minus sign.
 
     >>> number(0.59491), number(12), number(1234567.0), number(2.4e-7), number(float("nan")), number(-0.5)
