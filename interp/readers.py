@@ -105,23 +105,36 @@ def _jsonl(stream: BinaryIO) -> Iterator[Line]:
 def _csv(stream: BinaryIO) -> Iterator[Line]:
     csv.field_size_limit(LONGEST)
     # Undecodable bytes pass as surrogates, so that one bad row can be named and passed over.
-    rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline=""), strict=True)
+    wrapped = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
-        column = next(rows, []).index("text")
-    except ValueError:
-        raise InterpError("the first line names no column 'text'") from None
+        rows = csv.reader(wrapped, strict=True)
+        column = _text_column(rows)
+        while (row := _next(rows)) is not None:
+            if isinstance(row, BadLine):
+                yield rows.line_num, row
+            elif row:
+                yield (
+                    rows.line_num,
+                    _checked(row[column]) if column < len(row) else BadLine("the row ends before the column 'text'"),
+                )
+    finally:
+        wrapped.detach()
+
+
+def _next(rows: Iterator[list[str]]) -> list[str] | BadLine | None:
+    try:
+        return next(rows, None)
     except csv.Error as error:
-        raise InterpError(f"the first line is not CSV ({error})") from None
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield rows.line_num, BadLine(f"not CSV ({error})")
-            continue
-        if row:
-            yield rows.line_num, _checked(row[column]) if column < len(row) else BadLine("the row ends before the column 'text'")
+        return BadLine(f"not CSV ({error})")
+
+
+def _text_column(rows: Iterator[list[str]]) -> int:
+    first = _next(rows)
+    if isinstance(first, BadLine):
+        raise InterpError(f"the first line is {first.why}")
+    if "text" not in (first or []):
+        raise InterpError("the first line names no column 'text'")
+    return (first or []).index("text")
 
 
 def _parquet(stream: BinaryIO) -> Iterator[Line]:
