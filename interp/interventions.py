@@ -6,7 +6,7 @@ stream computed once: what a change in layer L cannot touch is not computed agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.corpus import Text
 from interp.errors import InterpError
 from interp.hooks import edit, placed, points
 from interp.models.model import Model, evaluating
@@ -39,12 +40,45 @@ def loss(
 ) -> Float[Tensor, " text"]:
     """Mean loss of each text in nats per token, with `edits` (see `interp.edit`) in place; float64."""
     with edit(model, edits or {}):
-        return token_losses(logits(model, ids), ids).double().mean(-1).cpu()
+        each = token_losses(logits(model, ids), ids).double().cpu()
+    return each[:, -1] if model.extra.get("loss_on") == "last" else each.mean(-1)
+
+
+def windows(
+    model: Model, texts: Iterable[Text], length: int, limit: int | None = None, bos: str = "keep"
+) -> tuple[Int[Tensor, "text pos"], list[str]]:
+    """At most `limit` pieces of exactly `length` tokens, cut from the texts one after another, and their names; short ends are left.
+
+    A model that answers only at the end of a text (the toy) gets its own texts with their answers instead, those of the shortest
+    length. Raises InterpError where no text is long enough.
+    """
+    if model.extra.get("loss_on") == "last":
+        from interp.models.toy import prefixes
+
+        whole = [(prefix.text, model.tokens(f"{prefix.text} {prefix.target}", bos).ids) for prefix in prefixes()]
+        shortest = min(len(ids) for _, ids in whole)
+        kept = [(name, ids) for name, ids in whole if len(ids) == shortest][:limit]
+        return torch.stack([ids for _, ids in kept]), [name for name, _ in kept]
+    length = min(length, model.n_positions or length)
+    rows, names, longest = [], [], 0
+    for text in texts:
+        ids = model.tokens(text.text, bos).ids
+        longest = max(longest, len(ids))
+        for start in range(0, len(ids) - length + 1, length):
+            if limit is not None and len(rows) == limit:
+                return torch.stack(rows), names
+            rows.append(ids[start : start + length])
+            names.append(f"{text.name}:{start}")
+    if not rows:
+        raise InterpError(
+            f"no text has {length} tokens (the longest has {longest}); pass --max-tokens {max(2, longest)} or longer texts"
+        )
+    return torch.stack(rows), names
 
 
 @torch.no_grad()
 def residuals(model: Model, ids: Int[Tensor, "text pos"], layers: Sequence[int]) -> dict[int, Tensor]:
-    """The residual stream entering each of `layers`, [text, pos, d_model], in one forward."""
+    """The residual stream entering each of `layers` but the first, [text, pos, d_model], in one forward: layer 0 needs none."""
     known = points(model)
     kept: dict[int, Tensor] = {}
 
@@ -54,7 +88,7 @@ def residuals(model: Model, ids: Int[Tensor, "text pos"], layers: Sequence[int])
 
         return store
 
-    names = {layer: _entry(model, layer) for layer in layers}
+    names = {layer: _entry(model, layer) for layer in layers if layer}
     with placed([(known[name], keep(layer)) for layer, name in names.items()]):
         logits(model, ids)
     return kept
@@ -68,27 +102,30 @@ def _entry(model: Model, layer: int) -> str:
 
 
 @contextmanager
-def above(model: Model, layer: int, residual: Float[Tensor, "text pos d"]) -> Iterator[None]:
+def above(model: Model, layer: int, residual: Float[Tensor, "text pos d"] | None) -> Iterator[None]:
     """Forwards of `model.bridge` inside the block start at `layer` from `residual`; the layers below hand on what they get.
 
     Same bits as the whole forward where nothing below is edited. Limits: hooks below do not fire, caches are not used.
     """
+    if layer and residual is None:
+        raise InterpError(f"to start at layer {layer} its residual stream is needed; interventions.residuals gives it")
     blocks = list(model.bridge.blocks)[:layer]
     before = [block.__dict__.get("forward") for block in blocks]
     as_tuple = layer > 0 and _blocks_give_tuples(model)
     try:
         for block in blocks:
-            block.forward = _hand_on(residual, as_tuple)
+            # Into its own dictionary: setting the attribute would reach through to transformers' layer inside.
+            block.__dict__["forward"] = _hand_on(residual, as_tuple)
         yield
     finally:
         for block, kept in zip(blocks, before, strict=True):
             if kept is None:
-                block.__dict__.pop("forward", None)
+                del block.__dict__["forward"]
             else:
-                block.forward = kept
+                block.__dict__["forward"] = kept
 
 
-def _hand_on(residual: Tensor, as_tuple: bool) -> Callable[..., Any]:
+def _hand_on(residual: Tensor | None, as_tuple: bool) -> Callable[..., Any]:
     def forward(*arguments: Any, **options: Any) -> Any:
         return (residual,) if as_tuple else residual
 

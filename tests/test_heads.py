@@ -106,12 +106,13 @@ def test_what_lies_below_the_edited_layer_is_not_computed_and_changes_nothing(sh
     for layer in range(model.n_layers):
         edits = {f"{layer}.1": torch.zeros_like}
         whole = change.loss(model, ids, edits)
-        with change.above(model, layer, residual[layer]), interp.trace(model, "blocks.0.attn.hook_z") as seen:
+        with change.above(model, layer, residual.get(layer)), interp.trace(model, "blocks.0.attn.hook_z") as seen:
             part = change.loss(model, ids, edits)
         assert torch.equal(whole, part)
         assert not torch.equal(whole, plain)
         assert bool(seen) == (layer == 0)
-    assert torch.equal(change.loss(model, ids), plain)
+    other = ids.flip(0)
+    assert torch.equal(change.loss(model, other), plain.flip(0)), "a block below still hands on the old residual stream"
 
 
 def test_blocks_are_themselves_again_after_an_exception(shared) -> None:

@@ -81,7 +81,9 @@ def _toy(revision: str | None) -> Model:
             raise InterpError(f"the toy has no revision {revision!r}; give seed-N")
         seed = int(revision.removeprefix("seed-"))
     module, tokenizer = toy.load(seed)
-    return small_model("toy", module, tokenizer, f"seed-{seed}")
+    model = small_model("toy", module, tokenizer, f"seed-{seed}")
+    model.extra["loss_on"] = "last"  # it was trained on the answer alone, not on every next token
+    return model
 
 
 def small_model(name: str, module: Any, tokenizer: Any, revision: str) -> Model:
