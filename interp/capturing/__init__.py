@@ -1,18 +1,19 @@
 """capture(): Q, K, V, scores and weights of one forward in one object that proves itself or refuses.
 
-Two routes to the same Capture: `registry` (transformers' attention registry: what enters softmax) and `hooks` (TransformerLens' hook
-points). `auto` takes the registry where the model goes through it, else the hooks; both where an audit compares them.
+Three routes to the same Capture: `registry` (transformers' attention registry: what enters softmax), `operations` (the products and
+the softmax that a family writes out itself) and `hooks` (TransformerLens' hook points). `auto` takes the first of them that the model
+goes through; an audit compares those that there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from interp.capturing import bridge, memory, registry
+from interp.capturing import bridge, memory, operations, registry
 from interp.capturing.capture import TENSORS, Capture
 from interp.capturing.checks import Check, checks, logits_check, prove
 from interp.capturing.files import read, save
@@ -23,7 +24,8 @@ from interp.models.model import evaluating
 
 __all__ = ["TENSORS", "Capture", "Check", "Route", "capture", "checks", "read", "save"]
 
-Route = Literal["auto", "registry", "hooks"]
+ROUTES = ("registry", "operations", "hooks")
+Route = Literal["auto", "registry", "operations", "hooks"]
 
 
 def capture(
@@ -48,7 +50,8 @@ def capture(
     wanted = chosen_layers(model, layers)
     memory.guard(model, len(wanted), len(tokens), limit)
     parts, logits, taken = _record(model, tokens.ids, wanted, route)
-    made = assemble(parts, tokens, {**model.provenance(), "route": taken})
+    noted = _attending(model, parts, wanted, layers is None)
+    made = assemble(parts, tokens, {**model.provenance(), "route": taken, **noted})
     prove(made, logits_check(logits, model.logits(tokens.ids), model.dtype))
     return made
 
@@ -64,16 +67,39 @@ def chosen_layers(model: Model, layers: Iterable[int] | None) -> tuple[int, ...]
 
 
 def _record(model: Model, ids: Tensor, layers: tuple[int, ...], route: Route) -> tuple[list[Part], Tensor, str]:
-    if route not in ("auto", "registry", "hooks"):
-        raise InterpError(f"route={route!r}; give auto, registry or hooks")
-    if route != "hooks" and model.is_transformers:
+    if route not in ("auto", *ROUTES):
+        raise InterpError(f"route={route!r}; give auto, {', '.join(ROUTES)}")
+    if route == "hooks" or not model.is_transformers:
+        if route in ("registry", "operations"):
+            raise InterpError(f"{model.name} is no transformers model; use route='hooks'")
+        parts, logits = bridge.record(model, ids, layers)
+        return parts, logits, "hooks"
+    if route != "operations":
         parts, logits = _from_registry(model, ids, layers)
-        if parts:
+        if parts or route == "registry":
+            if not parts:
+                raise InterpError(f"{model.name} does not go through transformers' attention registry; use route='operations'")
             return parts, logits, "registry"
-    if route == "registry":
-        raise InterpError(f"{model.name} does not go through transformers' attention registry; use route='hooks'")
-    parts, logits = bridge.record(model, ids, layers)
-    return parts, logits, "hooks"
+    parts, logits = operations.record(model, ids, layers)
+    return parts, logits, "operations"
+
+
+def _attending(model: Model, parts: list[Part], layers: tuple[int, ...], all_asked: bool) -> dict[str, Any]:
+    """What the provenance says of the layers' attention. Refuses layers that attend twice, and layers asked for that do not attend."""
+    found = [part.layer for part in parts]
+    if twice := sorted({layer for layer in found if found.count(layer) > 1}):
+        raise InterpError(
+            f"{model.name}: layer {twice[0]} attends {found.count(twice[0])} times in one forward; a capture holds one attention a layer"
+        )
+    without = [layer for layer in layers if layer not in found]
+    if without and (not found or not all_asked):
+        others = [layer for layer in found if layer not in without]
+        raise InterpError(
+            f"{model.name}: no softmax attention was seen in layer{'s' * (len(without) > 1)} {', '.join(map(str, without))}"
+            + (f"; ask for layers {', '.join(map(str, others))}" if others else "")
+        )
+    later = any(bool(part.visible.triu(1).any()) for part in parts)
+    return {**({"layers_without_attention": without} if without else {}), **({"causal": False} if later else {})}
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ so that softmax(scores) = weights is a test of two computations and not a tautol
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ class Call:
 
 
 _OBSERVER: ContextVar[Callable[[Call], None] | None] = ContextVar("interp_capture_observer", default=None)
+# Layers by module, for the families whose attention does not know its own number.
+_PATHS: ContextVar[dict[int, str] | None] = ContextVar("interp_capture_paths", default=None)
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -82,7 +85,9 @@ def _attend(
         if scale is None:
             scale = getattr(module, "scaling", None) or query.shape[-1] ** -0.5
         sinks = options.get("s_aux", getattr(module, "sinks", None))
-        layer = getattr(module, "layer_idx", None)
+        layer = layer_of((_PATHS.get() or {}).get(id(module), ""))
+        if layer is None:
+            layer = getattr(module, "layer_idx", None)
         observer(
             Call(
                 module, -1 if layer is None else layer, query, key, value, seen, float(scale),
@@ -107,6 +112,12 @@ def split_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | Non
     return seen, (bias if bool(bias.any()) else None)
 
 
+def layer_of(path: str) -> int | None:
+    """The number of the layer in a module's path, counted from the outside: `transformer.h.3.attn` → 3; None where there is none."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
+    return int(found[1]) if found else None
+
+
 def register() -> None:
     """Put our attention and mask functions into transformers' registries; idempotent."""
     from transformers import AttentionInterface, AttentionMaskInterface
@@ -118,7 +129,7 @@ def register() -> None:
 @contextmanager
 def implementation(module: nn.Module, name: str) -> Iterator[None]:
     """The attention implementation of `module` and all its parts set to `name` inside the block, each put back after it."""
-    configs = {
+    configs: dict[int, Any] = {
         id(part.config): part.config
         for part in module.modules()
         if hasattr(getattr(part, "config", None), "_attn_implementation")
@@ -142,8 +153,10 @@ def observed(module: nn.Module, observer: Callable[[Call], None]) -> Iterator[No
     """Forwards of `module` inside the block go through our function, and `observer` gets each attention call."""
     register()
     token = _OBSERVER.set(observer)
+    paths = _PATHS.set({id(part): path for path, part in module.named_modules()})
     try:
         with implementation(module, NAME):
             yield
     finally:
         _OBSERVER.reset(token)
+        _PATHS.reset(paths)
