@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 # One thread a process: the tests run in two, and sums come out the same on every machine.
-TESTS := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(PY) -m pytest --jaxtyping-packages=interp,beartype.beartype
+TESTS := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(PY) -m pytest --jaxtyping-packages=interp,typechecked.check
 
 .PHONY: report test check bench families clean
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp import attention, corpus, measures, rows
-    from interp.capturing import Capture, capture, read  # type: ignore[no-redef]
+    from interp.capturing import Capture, capture, read
     from interp.errors import InterpError
     from interp.hooks import edit, trace
     from interp.models import Model, load

@@ -175,7 +175,7 @@ def audit_command(
 
 
 def _captured(
-    text: str, model: str, bos: str, layers: str | None, max_tokens: int | None, dtype: str, device: str, route: str = "auto"
+    text: str, model: str, bos: str, layers: str | None, max_tokens: int | None, dtype: str, device: str, route: Any = "auto"
 ) -> Any:
     import interp
     from interp.running import layer_numbers

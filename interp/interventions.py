@@ -60,7 +60,9 @@ def windows(
         kept = [(name, ids) for name, ids in whole if len(ids) == shortest][:limit]
         return torch.stack([ids for _, ids in kept]), [name for name, _ in kept]
     length = min(length, model.n_positions or length)
-    rows, names, longest = [], [], 0
+    rows: list[Tensor] = []
+    names: list[str] = []
+    longest = 0
     for text in texts:
         ids = model.tokens(text.text, bos).ids
         longest = max(longest, len(ids))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from interp.capturing import bridge, memory, operations, registry
-from interp.capturing.capture import TENSORS, Capture
+from interp.capturing.captured import TENSORS, Capture
 from interp.capturing.checks import Check, checks, logits_check, prove
 from interp.capturing.files import read, save
 from interp.capturing.parts import Part, assemble

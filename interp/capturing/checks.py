@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interp import attention
-from interp.capturing.capture import Capture, dtype_of
+from interp.capturing.captured import Capture, dtype_of
 from interp.errors import NotFaithful
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}

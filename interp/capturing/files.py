@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from interp import attention
-from interp.capturing.capture import TENSORS, Capture
+from interp.capturing.captured import TENSORS, Capture
 from interp.capturing.checks import prove
 from interp.errors import InterpError, NotFaithful
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.capturing.capture import Capture
+from interp.capturing.captured import Capture
 from interp.errors import InterpError
 from interp.models.tokens import Tokens
 

@@ -146,7 +146,7 @@ class evaluating:
             part.training = True
 
 
-def twin(module: nn.Module) -> nn.Module:
+def twin(module: nn.Module) -> Any:
     """A second tree of modules over the same parameters and buffers: nothing is copied but the tree, and the configuration."""
     kept = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     return copy.deepcopy(module, kept)

@@ -86,11 +86,12 @@ def _from_pretrained(place: str, commit: str | None, dtype: torch.dtype, local: 
         if getattr(config, "is_encoder_decoder", False):
             raise InterpError(f"{place} is an encoder-decoder ({config.model_type}); interp captures causal language models")
         try:
-            model, report = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 place, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise InterpError(f"{place}: its weights cannot be loaded: {first_line(error)}") from None
+        model, report = loaded
         if missing := sorted(report["missing_keys"]):
             raise InterpError(f"{place}: {len(missing)} tensors are not in its files, first {missing[0]!r}; they would be random")
         return model.eval(), _tokenizer(place, options)
