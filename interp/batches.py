@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -84,7 +85,7 @@ def windows(ids: Int[Tensor, " pos"], max_tokens: int, overlap: int | None = Non
 
 def batches(
     model: Model,
-    texts: Iterable[object],
+    texts: Iterable[Any],
     *,
     bos: str = "keep",
     max_tokens: int | None = None,

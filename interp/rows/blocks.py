@@ -56,7 +56,7 @@ class Readings:
     entropy: Tensor | None = None  # −Σ w ln w in nats
     lead: Tensor | None = None  # gap Δ of the two largest scores; NaN where the row sees one key
     second: Tensor | None = None  # the row's second largest weight, read from the weights
-    mass: Tensor | None = None  # [text, head, key], float64: Σ over real rows of the weight on each key
+    mass: Tensor | None = None  # [text, head, key], float64: Σ over real rows of the weight on each key; NaN where a row is
 
 
 @dataclass(frozen=True)
