@@ -115,7 +115,7 @@ def _from_registry(model: Model, ids: Tensor, layers: tuple[int, ...]) -> tuple[
             parts.append(
                 Part(
                     call.layer, call.q[0], call.k[0], call.v[0], call.scores()[0], seen[0], call.weights[0], call.z[0],
-                    call.scale, call.softcap, call.sinks, call.bias is not None,
+                    call.scale, call.softcap, call.sinks, None if call.bias is None else call.bias[0],
                 )
             )  # fmt: skip
 

@@ -34,6 +34,7 @@ class Capture:
     | z | [layer, head, pos, d_v] | weights · v |
     | scale | [layer] | what q·k was multiplied by |
     | sinks | [layer, head] or None | learned sink logits: rows then sum to less than 1 |
+    | bias | as scores, or None | what was added to scale · q·k (ALiBi, relative positions); part of the scores |
     """
 
     tokens: tuple[str, ...]
@@ -49,6 +50,7 @@ class Capture:
     scale: tuple[float, ...] | None = None
     softcap: tuple[float | None, ...] | None = None
     sinks: Tensor | None = None
+    bias: Square | None = None
     text: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

@@ -21,7 +21,7 @@ from interp.capturing.checks import prove
 from interp.errors import InterpError, NotFaithful
 
 FORMAT = "interp-capture/1"
-_RANK = {"q": 4, "k": 4, "v": 4, "scores": 4, "visible": 3, "weights": 4, "z": 4, "ids": 1, "sinks": 2}
+_RANK = {"q": 4, "k": 4, "v": 4, "scores": 4, "visible": 3, "weights": 4, "z": 4, "ids": 1, "sinks": 2, "bias": 4}
 
 
 def save(capture: Capture, path: str | Path) -> Path:
@@ -29,7 +29,7 @@ def save(capture: Capture, path: str | Path) -> Path:
     from safetensors.torch import save_file
 
     path = Path(path)
-    names = (*TENSORS, "ids", "sinks")
+    names = (*TENSORS, "ids", "sinks", "bias")
     tensors = {name: kept.contiguous() for name in names if (kept := getattr(capture, name)) is not None}
     metadata = {
         "format": FORMAT,

@@ -222,7 +222,7 @@ def _part(model: Model, layer: int, weighed: Weighed, v: Tensor, z: Tensor) -> P
     off = float(((made - scores).abs() / size).max())
     if not off <= {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}.get(weights.dtype, 1e-5):
         raise InterpError(f"{model.name}: scores of layer {layer} are not scale · q·k + bias: {off:.3g} apart")
-    return Part(layer, q, k, v, scores, seen[0], weights, z, shadow.scale, bias=bool((bias != 0).any()))
+    return Part(layer, q, k, v, scores, seen[0], weights, z, shadow.scale, bias=bias if bool((bias != 0).any()) else None)
 
 
 def _heads(tensor: Tensor, n: int, width: int) -> Tensor:

@@ -16,7 +16,10 @@ from interp.models.tokens import Tokens
 
 @dataclass
 class Part:
-    """q [head, pos, d], k, v [kv_head, pos, d], scores and weights [head, query, key], visible [query, key], z [head, pos, d_v]."""
+    """q [head, pos, d], k, v [kv_head, pos, d], scores and weights [head, query, key], visible [query, key], z [head, pos, d_v].
+
+    `bias` broadcasts to scores: what was added after scaling (ALiBi, relative positions).
+    """
 
     layer: int
     q: Tensor
@@ -29,7 +32,7 @@ class Part:
     scale: float
     softcap: float | None = None
     sinks: Tensor | None = None
-    bias: bool = False
+    bias: Tensor | None = None
 
 
 def assemble(parts: Sequence[Part], tokens: Tokens, provenance: Mapping[str, Any]) -> Capture:
@@ -43,6 +46,7 @@ def assemble(parts: Sequence[Part], tokens: Tokens, provenance: Mapping[str, Any
         for name in ("q", "k", "v", "scores", "visible", "weights", "z")
     }
     sinks = [part.sinks for part in parts]
+    biased = any(part.bias is not None for part in parts)
     return Capture(
         tokens=tokens.pieces,
         layers=tuple(part.layer for part in parts),
@@ -50,15 +54,19 @@ def assemble(parts: Sequence[Part], tokens: Tokens, provenance: Mapping[str, Any
         scale=tuple(part.scale for part in parts),
         softcap=tuple(part.softcap for part in parts),
         sinks=torch.stack([_kept(one) for one in sinks if one is not None]) if all(one is not None for one in sinks) else None,
+        bias=torch.stack([_kept(_bias(part)) for part in parts]) if biased else None,
         text=tokens.text,
         provenance={
             **provenance,
             "bos": tokens.bos,
             "first_is_bos": tokens.first_is_bos,
-            **({"bias": True} if any(part.bias for part in parts) else {}),
         },
         **stacked,
     )
+
+
+def _bias(part: Part) -> Tensor:
+    return torch.zeros_like(part.scores) if part.bias is None else part.bias.expand(part.scores.shape)
 
 
 def _kept(tensor: Tensor) -> Tensor:
