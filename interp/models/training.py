@@ -85,9 +85,7 @@ class Adam:
         """Change the parameters in place, by gradients in their order."""
         self.steps += 1
         slow, fast = (1 - beta**self.steps for beta in self.betas)
-        for parameter, gradient, mean, square in zip(
-            self.parameters.values(), gradients, self.mean, self.square, strict=True
-        ):
+        for parameter, gradient, mean, square in zip(self.parameters.values(), gradients, self.mean, self.square, strict=True):
             mean.lerp_(gradient, 1 - self.betas[0])
             square.mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
             parameter.addcdiv_(mean, (square.sqrt() / math.sqrt(fast)).add_(self.eps), value=-self.lr / slow)
