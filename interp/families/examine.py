@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interp.capturing import ROUTES, Capture, capture, checks
-from interp.capturing.checks import Check
+from interp.capturing.registry import implementation
 from interp.errors import InterpError
 from interp.families.tiny import IDS, TOKENS, Sizes, attempts
 from interp.models import Model
@@ -75,6 +75,8 @@ def _verdict(model: Model, sizes: Sizes) -> dict[str, Any]:
         except Exception as crash:
             reasons.append(f"{route}: {type(crash).__name__}: {first_line(crash)}")
             continue
+        if len(others) != len(captures):
+            captures, others = (_by_layer(model, some, way) for some, way in ((captures, taken), (others, route)))
         apart = max(difference(one, other) for one, other in zip(captures, others, strict=True))
         if apart > 1e-5:
             raise InterpError(f"{model.name}: the routes {taken} and {route} differ by {apart:.3g}")
@@ -90,12 +92,12 @@ def _verdict(model: Model, sizes: Sizes) -> dict[str, Any]:
         "status": "certified",
         "route": taken,
         "routes": " ".join(routes),
-        "error": max(check.worst for one in captures for check in _figures(one)),
+        "error": max(check.worst for one in captures for check in checks(one)),
         "agreement": worst,
         "eager_error": _eager(model, captures),
         "layers": model.n_layers,
         "without_attention": " ".join(map(str, without)),
-        "bias": any(bool(one.provenance.get("bias")) for one in captures),
+        "bias": any(one.bias is not None for one in captures),
         "sinks": any(one.sinks is not None for one in captures),
         "causal": causal,
         "heads": _heads(model),
@@ -114,8 +116,10 @@ def _captured(model: Model, route: str) -> tuple[list[Capture], str]:
         return [capture(model, list(IDS), [layer], route=route) for layer in range(model.n_layers)], str(reason)  # type: ignore[arg-type]
 
 
-def _figures(made: Capture) -> list[Check]:
-    return list(checks(made))
+def _by_layer(model: Model, captures: list[Capture], route: str) -> list[Capture]:
+    if len(captures) > 1:
+        return captures
+    return [capture(model, list(IDS), [layer], route=route) for layer in captures[0].layers]  # type: ignore[arg-type]
 
 
 def difference(one: Capture, other: Capture) -> float:
@@ -156,8 +160,8 @@ def _later_seen(model: Model) -> bool:
 def _eager(model: Model, captures: list[Capture]) -> float | None:
     """Largest difference to the attentions of the family's own eager forward; None where it gives none for these layers."""
     try:
-        model.module.set_attn_implementation("eager")
-        out = model.module(torch.tensor(IDS)[None], use_cache=False, output_attentions=True)
+        with implementation(model.module, "eager"):
+            out = model.module(torch.tensor(IDS)[None], use_cache=False, output_attentions=True)
     except Exception:  # some families have no eager attention, or no such option
         return None
     given = [one[0].float() for one in getattr(out, "attentions", None) or () if isinstance(one, Tensor) and one.ndim == 4]
