@@ -16,6 +16,7 @@ from interp.capturing.parts import Part
 from interp.errors import InterpError
 from interp.hooks import placed, points
 from interp.models.model import Model, evaluating
+from interp.models.pretrained import first_line
 
 _WANTED = ("hook_q", "hook_k", "hook_v", "hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern", "hook_z")
 
@@ -34,7 +35,10 @@ def record(model: Model, ids: Tensor, layers: tuple[int, ...]) -> tuple[list[Par
 
     wanted = [(f"blocks.{layer}.attn.{name}") for layer in layers for name in _WANTED]
     with placed([(known[name], keep(name)) for name in wanted if name in known]), evaluating(model.bridge):
-        out = model.bridge(ids[None].to(model.device))
+        try:
+            out = model.bridge(ids[None].to(model.device))
+        except (RuntimeError, TypeError, AttributeError, KeyError) as error:
+            raise InterpError(f"{model.name}: its TransformerLens bridge does not run: {first_line(error)}") from error
     logits = (out if isinstance(out, Tensor) else out.logits)[0]
     return [_part(model, seen, layer) for layer in layers], logits
 

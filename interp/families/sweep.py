@@ -50,7 +50,8 @@ def _run(names: list[str], processes: int, seconds: float) -> Iterator[dict[str,
         model = tiny("llama")
         model.logits(torch.tensor(IDS))
         _ = model.bridge
-    waiting, running = list(names), {}
+    waiting = list(names)
+    running: dict[Any, tuple[str, Any, float]] = {}
     while waiting or running:
         while waiting and len(running) < processes:
             name = waiting.pop(0)

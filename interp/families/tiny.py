@@ -50,6 +50,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"]},
+    "dots1": {"n_routed_experts": 4},
+    "xmod": {"default_language": "en_XX"},
 }
 
 
@@ -134,7 +140,7 @@ def _cut(values: list[Any], layers: int) -> list[Any]:
     for value in values:
         if value not in kinds:
             kinds.append(value)
-    first = [value for value in values[:layers]]
+    first = values[:layers]
     return first if all(kind in first for kind in kinds) or len(kinds) > layers else (kinds + first)[:layers]
 
 

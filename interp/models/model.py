@@ -43,8 +43,9 @@ class Model:
     def of_transformers(cls, name: str, module: Any, tokenizer: Any, revision: str, source: str) -> Model:
         """Around a transformers causal LM already in memory."""
         config = module.config.get_text_config(decoder=True)
-        heads = getattr(config, "num_attention_heads", None) or 0
-        width = getattr(config, "hidden_size", 0)
+        heads = _size(config, "num_attention_heads") or 0
+        width = _size(config, "hidden_size") or 0
+        positions = _size(config, "max_position_embeddings")
         return cls(
             name=name,
             module=module,
@@ -53,11 +54,11 @@ class Model:
             source=source,
             n_layers=config.num_hidden_layers,
             n_heads=heads,
-            n_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-            d_head=getattr(config, "head_dim", None) or (width // heads if heads else 0),
+            n_kv_heads=_size(config, "num_key_value_heads") or heads,
+            d_head=_size(config, "head_dim") or (width // heads if heads else 0),
             d_model=width,
             d_vocab=config.vocab_size,
-            n_positions=getattr(config, "max_position_embeddings", None),
+            n_positions=positions if positions and positions > 0 else None,
         )
 
     @property
@@ -129,6 +130,14 @@ class Model:
             f" ({self.n_kv_heads} kv)" if self.n_kv_heads != self.n_heads else ""
         )
         return f"Model({self.name}: {heads}, d_head {self.d_head}, {dtype} on {self.device})"
+
+
+def _size(config: Any, name: str) -> int | None:
+    """A size that the configuration states; the largest of its layers' where they differ; None where it states none."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # transformers refuses to give one size where layers differ
+        return max((getattr(layer, name, None) or 0 for layer in config.per_layer_config), default=0) or None
 
 
 class evaluating:
