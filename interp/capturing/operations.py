@@ -173,6 +173,8 @@ def _wide(tensor: Tensor) -> Tensor:
 @torch.no_grad()
 def record(model: Model, ids: Tensor, layers: tuple[int, ...]) -> tuple[list[Part], Tensor]:
     """(one Part a layer that attends by softmax, logits [pos, vocab]) of one text, from the operations of the family's own attention."""
+    if sinks := [path for path, part in model.module.named_modules() if isinstance(getattr(part, "sinks", None), Tensor)]:
+        raise InterpError(f"{model.name}: {sinks[0]} has learned sinks, which enter beside the softmax; use route='registry'")
     parts: list[Part] = []
     where: list[str] = []
 
