@@ -16,9 +16,10 @@ class Beside:
     rows: list[dict[str, object]] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
 
-    def add(self, id: str, source: str, what: str, printed: str, here: float) -> None:
+    def add(self, id: str, source: str, what: str, printed: str, here: float, within: float | None = None, why: str = "") -> None:
+        """`within` is for what is drawn at random or rounded by more than the last digit; else the printed digits decide."""
         digits = len(printed.partition(".")[2])
-        half = 0.5 * 10**-digits
+        half = 0.5 * 10**-digits if within is None else within
         # Half of the last digit, and a hair for halves that float32 puts on the other side.
         claim = Claim.number(
             f"{self.prefix}-{id}",
@@ -28,6 +29,7 @@ class Beside:
             measured=here,
             tolerance=half * (1 + 1e-4),
             model=self.model,
+            why=why,
         )
         self.claims.append(claim)
         self.rows.append(
