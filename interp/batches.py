@@ -62,7 +62,7 @@ class Batch:
         return cls.of(rows, range(len(rows)) if index is None else index)
 
 
-def windows(ids: Int[Tensor, " pos"], max_tokens: int, overlap: int | None = None) -> list[Int[Tensor, " pos"]]:
+def windows(ids: Int[Tensor, " pos"], max_tokens: int, overlap: int | None = None) -> list[Tensor]:
     """The pieces of one text that are measured: its first `max_tokens` tokens, or with `overlap` the whole text in windows.
 
     Neighbouring windows share `overlap` tokens; each is a text of its own, whose first token is the window's. A last window that would add no

@@ -160,7 +160,7 @@ class RowStatistics:
             "sink_rate": _ratio((self.sink_rate(epsilon).nan_to_num() * texts).sum(), texts.sum()),
             "importance": _ratio(self.sums["importance"].sum(), texts.sum()),
             "uniform_first_weight": _ratio(even.sum(), rows),
-            "uniform_importance": _ratio(self.sums["uniform_importance"].mean(), self.texts),
+            "uniform_importance": _ratio(self.sums["uniform_importance"].mean(), float(self.texts)),
             "rows": rows,
         }
 

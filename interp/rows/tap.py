@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from interp.capturing.registry import implementation, split_mask
 from interp.errors import InterpError
+from interp.models.pretrained import quiet
 from interp.rows import blocks, fused, squares
 from interp.rows.blocks import Masking, Readings
 
@@ -94,7 +95,8 @@ def watched(module: nn.Module, watch: Watch) -> Iterator[None]:
     AttentionMaskInterface.register(NAME, sdpa_mask)
     token = _WATCH.set(watch)
     try:
-        with implementation(module, NAME):
+        # Quiet: transformers warns of a first token that looks like padding; no row here can see any.
+        with quiet(), implementation(module, NAME):
             yield
     finally:
         _WATCH.reset(token)
