@@ -6,10 +6,10 @@ stream, so a prediction reads the context row alone.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
+import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from interp.cache import cache_dir
+from interp.cache import built_whole, cache_dir
 from interp.errors import InterpError
 from interp.models.small import Attention, Sizes, draw
 from interp.models.training import Parameters, batched, calls, descend, stacked, taken
@@ -36,6 +36,7 @@ COLOUR_AT = 4
 DEFAULT_SEED = 1284
 SPREAD = 0.25
 UPDATES, RATE = 200, 0.03
+FILE = "model.safetensors"
 
 
 class WordTokenizer:
@@ -191,12 +192,14 @@ def load(seed: int = DEFAULT_SEED) -> tuple[ColourRecall, WordTokenizer]:
 
     A file that is damaged, or was made by another recipe, is made anew; a cache that cannot be written is done without.
     """
-    path = cache_dir() / "toy" / f"colour-recall-seed-{seed}.safetensors"
+    folder = cache_dir() / "toy" / f"colour-recall-seed-{seed}"
     module = ColourRecall(seed)
-    parameters = _kept(path, module)
+    parameters = _kept(folder / FILE, module)
     if parameters is None:
         parameters = train(seed).end
-        _keep(path, parameters)
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError, SafetensorError), built_whole(folder) as work:
+            save_file({name: tensor.contiguous() for name, tensor in parameters.items()}, work / FILE, _recipe())
     module.load_state_dict(parameters)
     return module.eval(), WordTokenizer()
 
@@ -216,17 +219,3 @@ def _kept(path: Path, module: ColourRecall) -> Parameters | None:
         return None
     whole = {name: tensor.shape for name, tensor in found.items()} == wanted
     return found if whole and all(bool(tensor.isfinite().all()) for tensor in found.values()) else None
-
-
-def _keep(path: Path, parameters: Parameters) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        os.close(handle)
-    except OSError:
-        return
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in parameters.items()}, partial, _recipe())
-        os.replace(partial, path)
-    except (OSError, SafetensorError):
-        Path(partial).unlink(missing_ok=True)
