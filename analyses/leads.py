@@ -43,8 +43,9 @@ def run(
 
     loaded = interp.load(model, dtype=dtype, device=device)
     source = corpus.texts(_toy_texts() if texts is None and loaded.source == "trained here" else texts, limit, skip_bad)
-    options = {"bos": bos, "max_tokens": max_tokens, "layers": layers, "save": save, "resume": resume}
-    return report(measure(loaded, source, "full", **options))
+    return report(
+        measure(loaded, source, "full", bos=bos, max_tokens=max_tokens, layers=layers, save=save, resume=resume),
+    )
 
 
 def report(statistics: RowStatistics) -> Report:
@@ -122,7 +123,7 @@ def _positions(statistics: RowStatistics) -> Table:
 def _numbers(statistics: RowStatistics, by_lead: Table, heads: Table) -> dict[str, Any]:
     frame, rows = by_lead.frame, heads.frame["rows"].sum()
     beyond = frame.loc[frame["lead_from"] >= 1, "rows"].sum() / frame["rows"].sum()
-    half = int((frame["share"].cumsum() >= 0.5).idxmax())
+    half = int((frame["share"].cumsum() >= 0.5).to_numpy().argmax())
     squares = float(statistics.sums["residual_square"].sum())
     return {
         "rows": int(rows),
