@@ -14,8 +14,8 @@ from interp.capturing.parts import Part
 from interp.errors import InterpError
 from interp.models.model import Model, evaluating
 
-ROUTES = ("registry", "operations", "hooks")
 Route = Literal["auto", "registry", "operations", "hooks"]
+ROUTES: tuple[Route, ...] = ("registry", "operations", "hooks")
 
 
 def chosen_layers(model: Model, layers: Iterable[int] | None) -> tuple[int, ...]:
