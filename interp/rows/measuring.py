@@ -63,7 +63,7 @@ def measure(
         raise InterpError(f"every={every}; statistics are saved after 1 batch or more")
     model = load(model)
     recorded = {"bos": bos, "max_tokens": max_tokens, "overlap": overlap, **json.loads(json.dumps(dict(options or {})))}
-    run = _Run(model, detail == "full", chosen_layers(model, layers), recorded, memory)
+    run = Run(model, detail == "full", chosen_layers(model, layers), recorded, memory)
     if resume:
         if save is None:
             raise InterpError("resume needs the file to take up: give save=PATH")
@@ -101,7 +101,7 @@ def _batches(model: Model, texts: Iterable[Any], bos: str, max_tokens: int | Non
 
 
 @dataclass(eq=False)
-class _Run:
+class Run:
     """What is measured so far. `texts` maps each text's (index) to the digest of its ids."""
 
     model: Model
