@@ -21,7 +21,7 @@ bench: .venv/.installed-dev
 	$(PY) -m benchmarks
 
 families: .venv/.installed-dev
-	$(PY) -m benchmarks.families
+	$(PY) -m interp.families
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/screenshots

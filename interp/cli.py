@@ -83,16 +83,19 @@ def run_command(
 
 @app.command("list")
 def list_command() -> None:
-    """The analyses, and the models that can be loaded here."""
+    """The analyses, the models that can be loaded here, and the families of models that capture certifies."""
     from rich.console import Console
     from rich.table import Table
 
     from interp import running
+    from interp.families import by_status
     from interp.models import available
 
     console = Console(width=None if sys.stdout.isatty() else 160)
-    for title, rows in (("analysis", running.questions()), ("model", available())):
-        table = Table(title, "asks" if title == "analysis" else "here", box=None, pad_edge=False, header_style="bold")
+    families = [(f"{status} ({len(names)})", " ".join(names)) for status, names in by_status().items()]
+    heads = {"analysis": "asks", "model": "here", "family": "causal LM types of transformers, as audited on tiny models"}
+    for title, rows in zip(heads, (running.questions(), available(), families), strict=True):
+        table = Table(title, heads[title], box=None, pad_edge=False, header_style="bold")
         for row in rows:
             table.add_row(*row)
         console.print(table)
