@@ -19,6 +19,7 @@ from markupsafe import Markup
 from interp.report import text
 from interp.report.definitions import definitions, explained
 from interp.report.svg import drawn
+from interp.report.table_file import to_csv
 from interp.results import Curve, Grid, Table, claims_table
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def page(report: Report) -> str:
 
 def fragment(report: Report) -> str:
     """The same page as a part of another (a notebook, a page of several reports): its ids begin with a digest of its contents."""
-    whole = _render("report.html.j2", **_contents(report, ""))
-    part = hashlib.sha256(whole.encode()).hexdigest()[:8]
-    return embedded(_render("report.html.j2", **_contents(report, f"r{part}-")))
+    told = [report.summary(), report.command, list(report.notes), [table.caption for table in report.files().values()]]
+    told += [to_csv(table.frame) for table in report.files().values()]
+    part = hashlib.sha256(text.to_json(told).encode()).hexdigest()[:8]
+    return embedded(_render("report.html.j2", **_contents(report, f"r{part}-", linked=False)))
 
 
 def embedded(markup: str) -> str:
@@ -100,9 +102,9 @@ def _hash(script: str) -> Markup:
     return Markup(f"'sha256-{digest}'")
 
 
-def _contents(report: Report, prefix: str) -> dict[str, Any]:
+def _contents(report: Report, prefix: str, linked: bool = True) -> dict[str, Any]:
     files = report.files()
-    names = {id(table): name for name, table in files.items()}
+    names = {id(table): name for name, table in files.items()} if linked else {}
     figures: list[Grid | Curve] = [*report.grids, *report.curves]
     claims = claims_table(report.claims).frame.to_dict("records") if report.claims else []
     counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in MARKS}
@@ -110,13 +112,14 @@ def _contents(report: Report, prefix: str) -> dict[str, Any]:
         "report": report,
         "model": text.model_name(report.model),
         "prefix": prefix,
+        "linked": linked,
         "tiles": [(name.replace("_", " "), _tile(value)) for name, value in _flat(report.numbers)],
         "figures": [
-            _figure(value, f"{prefix}figure-{i}", [f"{value.name if isinstance(value, Grid) else value.table.name}.csv"])
+            _figure(value, f"{prefix}figure-{i}", [f"{value.name if isinstance(value, Grid) else value.table.name}.csv"] * linked)
             for i, value in enumerate(figures, 1)
         ],
         "viewers": _viewers(report, prefix),
-        "tables": [_table(table, f"{prefix}table-{i}", names[id(table)]) for i, table in enumerate(report.tables, 1)],
+        "tables": [_table(table, f"{prefix}table-{i}", names.get(id(table), "")) for i, table in enumerate(report.tables, 1)],
         "claims": claims,
         "counts": {verdict: count for verdict, count in counts.items() if count},
         "explained": explained(report.definitions),
