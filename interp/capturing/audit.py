@@ -55,9 +55,12 @@ def audit(
         lines.append(Line(own[0], note=own[1]))
     if len(longest) > 1:
         lines.append(Line(state.later_tokens(model, longest)))
+    plain = [model.logits(tokens.ids) for _, tokens in rows]
     with state.visited(model.module) as calls:
-        taken, found, notes, lost = _routes(model, rows, layers)
+        taken, found, notes, lost = _routes(model, rows, plain, layers)
     lines += found
+    same = _equal(plain[0], model.logits(rows[0][1].ids))
+    lines.append(Line(Check("plain logits before and after, same bits", 0.0 if same else 1.0, 0.0), text=rows[0][0]))
     lines.append(Line(Check("a person's own hook stays and fires", 0.0 if calls else 1.0, 0.0)))
     check, note = state.restored("hooks, mode and weights as before", before, state.snapshot(model))
     lines.append(Line(check, note=note))
@@ -72,16 +75,16 @@ def audit(
 
 
 def _routes(
-    model: Model, rows: Sequence[tuple[str, Tokens]], layers: tuple[int, ...]
+    model: Model, rows: Sequence[tuple[str, Tokens]], plain: Sequence[Tensor], layers: tuple[int, ...]
 ) -> tuple[tuple[str, ...], list[Line], list[str], str]:
     """(routes that work, lines of all of them, why others do not, rows left out by count and name)."""
-    first, lines, lost = _examined(model, rows, layers, "auto")
+    first, lines, lost = _examined(model, rows, plain, layers, "auto")
     taken, notes = [next(iter(first)).provenance["route"]], []
     for route in ROUTES:
         if route in taken:
             continue
         try:
-            others, more, _ = _examined(model, rows, layers, route, first)
+            others, more, _ = _examined(model, rows, plain, layers, route, first)
             if (
                 route == "hooks"
                 and any(not line.check.passed for line in more)
@@ -104,7 +107,12 @@ def _routes(
 
 
 def _examined(
-    model: Model, rows: Sequence[tuple[str, Tokens]], layers: tuple[int, ...], route: Route, others: Sequence[Capture] = ()
+    model: Model,
+    rows: Sequence[tuple[str, Tokens]],
+    plain: Sequence[Tensor],
+    layers: tuple[int, ...],
+    route: Route,
+    others: Sequence[Capture] = (),
 ) -> tuple[list[Capture], list[Line], str]:
     """(captures of all texts, lines, rows left out) of one route; compared with `others`, the captures of another route."""
     made: list[Capture] = []
@@ -114,8 +122,7 @@ def _examined(
         parts, logits, taken = record(model, tokens.ids, layers, route)
         noted = attending(model, parts, layers, True)
         captures = _captures(model, parts, tokens, {"route": taken, **noted})
-        plain = model.logits(tokens.ids)
-        found = [logits_check(logits, plain, model.dtype), _seen_later(noted)]
+        found = [logits_check(logits, plain[number], model.dtype), _seen_later(noted)]
         for capture in captures:
             found += [*checks(capture), *filter(None, [ratio_rule(capture)])]
             out = left_out(capture)
@@ -123,9 +130,6 @@ def _examined(
         if number == 0:
             again, second, _ = record(model, tokens.ids, layers, route)
             found.append(_same_bits(captures, _captures(model, again, tokens, {}), logits, second))
-            found.append(
-                Check("plain logits before and after, same bits", 0.0 if _equal(plain, model.logits(tokens.ids)) else 1.0, 0.0)
-            )
         if others:
             pairs = zip(captures, others[len(made) :], strict=False)
             found += [agreement(one, other, TOLERANCE[model.dtype]) for one, other in pairs]
