@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.corpus import Source, colour_texts, texts
+from interp.corpus import Source, Text, texts
 from interp.errors import InterpError
 from interp.progress import track
 
@@ -74,9 +74,15 @@ def material(
     import interp
 
     loaded = interp.load(model, dtype=dtype, device=device)
-    corpus = texts(colour_texts() if source is None and loaded.source == "trained here" else source, limit, skip_bad)
+    corpus = texts(_toy_texts() if source is None and loaded.source == "trained here" else source, limit, skip_bad)
     made = ((text.name, interp.capture(loaded, text.text, layers, bos, max_tokens=max_tokens)) for text in corpus)
     return Material(loaded.name, made, limit)
+
+
+def _toy_texts() -> list[Text]:
+    from interp.models.toy import prefixes
+
+    return [Text(prefix.text, f"prefix-{number}", f"built-in:prefix-{number}") for number, prefix in enumerate(prefixes())]
 
 
 def _recordings(
@@ -106,7 +112,7 @@ def opening(capture: Capture, most: int = SHOWN_TOKENS) -> Capture:
     for name in ("q", "k", "v", "z"):
         if (tensor := getattr(capture, name)) is not None:
             cut[name] = tensor[:, :, :most].clone()
-    for name in ("scores", "weights", "visible"):
+    for name in ("scores", "weights", "visible", "bias"):
         if (tensor := getattr(capture, name)) is not None:
             cut[name] = tensor[..., :most, :most].clone()
     return replace(capture, **cut, text="".join(capture.tokens[:most]))

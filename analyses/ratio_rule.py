@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from analyses import Material, material, opening
-from interp.capturing.capture import dtype_of
+from interp.capturing import Capture
+from interp.capturing.captured import dtype_of
 from interp.cli import analysis_main
 from interp.errors import InterpError
 from interp.measures.worked import BIN, Totals, pairs_to_work
@@ -35,12 +36,24 @@ def run(
     device: str = "auto",
 ) -> Report:
     """Residuals of the ratio rule in `model` on `texts`, or in recordings; one capture at a time."""
-    options = {"bos": bos, "layers": layers, "max_tokens": max_tokens, "skip_bad": skip_bad, "dtype": dtype, "device": device}
-    source = material(model, texts, captures, limit=limit, **options)
-    totals, pairs, shown = Totals(), [], []
+    source = material(
+        model,
+        texts,
+        captures,
+        bos=bos,
+        layers=layers,
+        max_tokens=max_tokens,
+        limit=limit,
+        skip_bad=skip_bad,
+        dtype=dtype,
+        device=device,
+    )
+    totals = Totals()
+    pairs: list[dict[str, Any]] = []
+    shown: list[Capture] = []
     for _, capture in source:
-        capture.need("scores", "weights", "visible")
-        totals.add(capture.scores, capture.weights, capture.visible, dtype_of(capture))
+        scores, weights, visible = capture.need("scores", "weights", "visible")
+        totals.add(scores, weights, visible, dtype_of(capture))
         pairs = pairs or _worked(capture)
         shown = shown or [opening(capture)]
     return _report(source, totals, pairs, shown)
@@ -102,7 +115,9 @@ def _report(source: Material, totals: Totals, pairs: list[dict[str, Any]], shown
         ],
     )
     worked = Table.of(
-        "pairs", "Pairs of the last row of the first text, to check by hand: e^Δ beside the ratio of the weights.", pairs
+        "pairs",
+        "Pairs of the first text to check by hand, from its last row where it has some to show: e^Δ beside the ratio of the weights.",
+        pairs,
     )
     leads = Table.of("leads", f"Rows by the lead of their largest score over the next, in steps of {BIN} nats.", totals.leads())
     grid = Grid(

@@ -22,8 +22,8 @@ SENTENCES = {
     "mary-and-john": "When Mary and John went to the store, John gave a drink to",
     "dog-chased-cat": "The dog chased the cat.",
     "cat-chased-dog": "The cat chased the dog.",
+    "colour-recall": "The team colour is red. So the players wear",
 }
-_BETWEEN = ("", " The game is starting.", " The players are on court.", " The game is starting. The players are on court.")
 
 
 @dataclass(frozen=True)
@@ -127,18 +127,8 @@ def passages() -> list[Text]:
 
 
 def sentences() -> list[Text]:
-    """The short examples of the chapters: Mary and John, the dog and the cat."""
+    """The short examples of the chapters: Mary and John, the dog and the cat, the colour to recall."""
     return [Text(text, name, f"built-in:{name}") for name, text in SENTENCES.items()]
-
-
-def colour_texts() -> list[Text]:
-    """The twelve colour-recall prefixes, in the seventeen words of the toy: three colours × four fillings, ending "… the players wear"."""
-    kinds = ("short", "game", "court", "both")
-    return [
-        Text(f"The team colour is {colour}.{between} So the players wear", f"{colour}-{kind}", f"built-in:{colour}-{kind}")
-        for kind, between in zip(kinds, _BETWEEN, strict=True)
-        for colour in ("red", "blue", "black")
-    ]
 
 
 def _no_file(item: str) -> str:

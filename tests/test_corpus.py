@@ -173,9 +173,8 @@ def test_built_in_passages_are_long_enough(smollm2):
     assert list(texts(None)) == passages
 
 
-def test_colour_texts_are_the_toy_s_own_words():
-    said = [text.text for text in corpus.colour_texts()]
-    assert said[0] == "The team colour is red. So the players wear"
-    assert said[-1] == "The team colour is black. The game is starting. The players are on court. So the players wear"
-    assert len(set(said)) == 12
-    assert len({word for text in said for word in text.replace(".", " .").split()}) == 17
+def test_the_chapters_sentences():
+    assert [text.text for text in corpus.sentences()][:2] == [
+        "When Mary and John went to the store, John gave a drink to",
+        "The dog chased the cat.",
+    ]

@@ -87,11 +87,12 @@ class Capture:
 
         return save(self, path)
 
-    def need(self, *names: str) -> None:
-        """Refuse, by name, an analysis whose tensors this capture lacks."""
+    def need(self, *names: str) -> tuple[Any, ...]:
+        """The fields of these names; refuses, by name, an analysis whose tensors this capture lacks."""
         if missing := [name for name in names if getattr(self, name) is None]:
             have = [name for name in TENSORS if getattr(self, name) is not None]
             raise InterpError(f"this needs {', '.join(missing)}, but the capture holds only {', '.join(have)}")
+        return tuple(getattr(self, name) for name in names)
 
     def _any(self) -> Tensor:
         for name in ("weights", "scores", "q", "z"):

@@ -51,7 +51,7 @@ def binned(
     """Rows, Σ Δ and Σ log ratio in bins of half a nat from 0; the last bin holds all from 20 nats on."""
     place = (delta[tested].double() / BIN).floor().long().clamp(0, BINS)
     count = torch.bincount(place, minlength=BINS + 1)
-    sums = [torch.bincount(place, weights=values[tested].double(), minlength=BINS + 1) for values in (delta, log_ratio)]
+    sums = [torch.bincount(place, weights=values[tested].double(), minlength=BINS + 1).double() for values in (delta, log_ratio)]
     return count, sums[0], sums[1]
 
 
@@ -115,27 +115,27 @@ class Totals:
 
 
 def pairs_to_work(scores: Square, weights: Square, visible: Visible, heads: int = 4, least: float = 0.01) -> list[Pair]:
-    """Pairs of the last row that show the rule at sight: its two largest scores, and the largest beside key 0 where that is another.
+    """Pairs that show the rule at sight: a row's two largest scores, and the largest beside key 0 where that is another.
 
-    From `heads` heads with the largest lead whose second weight is still at least `least`, and `heads` whose lead is nearest 1, a
-    lead that looks small and gives e times the weight.
+    From the last row of `heads` heads with the largest lead whose second weight is still at least `least`, and of `heads` whose lead
+    is nearest 1, a lead that looks small and gives e times the weight. Where the last row has none, from the rows before it.
     """
-    if weights.shape[-1] < 2:
+    delta, _, tested = leads_and_ratios(scores, weights, visible)
+    if not bool(tested.any()):
         return []
-    query = weights.shape[2] - 1
-    delta, log_ratio, tested = leads_and_ratios(scores, weights, visible)
-    keys = torch.where(visible[:, None, query], scores[:, :, query], -torch.inf).topk(2, dim=-1).indices
-    second = weights[:, :, query].gather(-1, keys)[..., 1]
-    usable = tested[:, :, query] & (second >= least)
-    last = delta[:, :, query].double()
-    widest = torch.where(usable, last, -torch.inf).flatten().argsort(descending=True, stable=True)
-    nearest = torch.where(usable, (last - 1).abs(), torch.inf).flatten().argsort(stable=True)
-    most = int(usable.sum())
-    chosen = dict.fromkeys([*widest[: min(heads, most)].tolist(), *nearest[: min(heads, most)].tolist()])
+    keys = torch.where(visible[:, None], scores, -torch.inf).topk(2, dim=-1).indices
+    second = weights.gather(-1, keys)[..., 1]
+    last = torch.arange(weights.shape[2]) == weights.shape[2] - 1
+    readable = tested & (second >= least)
+    usable = next(rows for rows in (readable & last, readable, tested) if bool(rows.any()))
+    lead, most = delta.double(), min(heads, int(usable.sum()))
+    widest = torch.where(usable, lead, -torch.inf).flatten().argsort(descending=True, stable=True)[:most]
+    nearest = torch.where(usable, (lead - 1).abs(), torch.inf).flatten().argsort(stable=True)[:most]
     found = []
-    for place in chosen:
-        layer, head = divmod(place, weights.shape[1])
-        top, other = keys[layer, head].tolist()
+    for place in dict.fromkeys([*widest.tolist(), *nearest.tolist()]):
+        row, query = divmod(place, weights.shape[2])
+        layer, head = divmod(row, weights.shape[1])
+        top, other = keys[layer, head, query].tolist()
         found.append(Pair(layer, head, query, top, other))
         if 0 not in (top, other) and bool(visible[layer, query, 0]) and float(weights[layer, head, query, 0]) > 0:
             found.append(Pair(layer, head, query, top, 0))
