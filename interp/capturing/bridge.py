@@ -54,6 +54,12 @@ def _part(model: Model, seen: dict[str, Tensor], layer: int) -> Part:
     n_heads, n = weights.shape[:2]
     q = _heads_first(hook("hook_rot_q", "hook_q"), n)
     k, v, z = _heads_first(hook("hook_rot_k", "hook_k"), n), _heads_first(hook("hook_v"), n), _heads_first(hook("hook_z"), n)
+    fits = q.shape[-1] == k.shape[-1] and len(v) == len(k) and z.shape == (n_heads, n, v.shape[-1]) and q.shape[:2] == z.shape[:2]
+    if not fits:
+        shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in (("q", q), ("k", k), ("v", v), ("z", z)))
+        raise InterpError(
+            f"{model.name}: what the hooks of layer {layer} give does not fit together ({shapes}); use route='registry'"
+        )
     scale, softcap, window = _settings(model, layer, q)
     seen_keys = attention.visible(n, window=window, device=q.device)
     if bool((scores.float() - weights.float()).abs().masked_fill(~seen_keys, 0).max() == 0) and n > 1:
@@ -74,4 +80,8 @@ def _settings(model: Model, layer: int, q: Tensor) -> tuple[float, float | None,
     attn = model.bridge.blocks[layer].attn
     origin = getattr(attn, "original_component", attn)
     scale = getattr(origin, "scaling", None) or q.shape[-1] ** -0.5
-    return float(scale), getattr(origin, "attn_logit_softcapping", None), getattr(origin, "sliding_window", None)
+    config = getattr(origin, "config", None)
+    # Where no layer has a window of its own (Mistral), the configuration's holds for all.
+    common = None if getattr(config, "layer_types", None) else getattr(config, "sliding_window", None)
+    window = getattr(origin, "sliding_window", common)
+    return float(scale), getattr(origin, "attn_logit_softcapping", None), window

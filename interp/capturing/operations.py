@@ -126,6 +126,8 @@ class _Follow(TorchFunctionMode):
 
 def _changed(name: str, args: tuple[Any, ...], shadow: Shadow, tracked: list[bool]) -> Shadow | None:
     """The shadow after one arithmetic operation; None where the operation is not one that scores go through."""
+    if len(args) < 2:
+        return None
     if name == "masked_fill":
         return replace(shadow, visible=shadow.visible & ~args[1]) if float(args[2]) <= _HIDES else None
     if name == "where":
