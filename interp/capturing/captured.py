@@ -87,6 +87,11 @@ class Capture:
 
         return save(self, path)
 
+    def _repr_html_(self) -> str:
+        from interp.report.viewer import embed
+
+        return embed(self)
+
     def need(self, *names: str) -> tuple[Any, ...]:
         """The fields of these names; refuses, by name, an analysis whose tensors this capture lacks."""
         if missing := [name for name in names if getattr(self, name) is None]:
