@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 PATIENCE = 1.0
 
 
-def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """The same items, with a bar beside them once they have taken `PATIENCE` seconds: done, rate, time left where `total` is known."""
+def track(
+    items: Iterable[Item], description: str, total: int | None = None, size: Callable[[Item], int] | None = None
+) -> Iterator[Item]:
+    """The same items, with a bar beside them once they have taken `PATIENCE` seconds: done, rate, time left where `total` is known.
+
+    An item counts as one, or as many as `size` says (the texts of a batch).
+    """
     if not sys.stderr.isatty():
         yield from items
         return
@@ -33,6 +38,7 @@ def track(items: Iterable[Item], description: str, total: int | None = None) -> 
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        _rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -45,8 +51,22 @@ def track(items: Iterable[Item], description: str, total: int | None = None) -> 
     try:
         for item in items:
             yield item
-            bar.advance(task)
+            bar.advance(task, 1 if size is None else size(item))
     finally:
         start.cancel()
         start.join()
         bar.stop()
+
+
+def _rate() -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Items a second, once two of them are done."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:.3g}/s")
+
+    return Rate()

@@ -173,6 +173,19 @@ def test_the_fused_kernel_gives_the_first_weight(dtype: torch.dtype) -> None:
     assert torch.allclose(out.float(), (weights @ v.float().repeat_interleave(3, 1)).transpose(1, 2), atol=near)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "gemma2", "gpt_oss"])
+def test_on_cuda_as_on_the_cpu(kind: str, dtype: torch.dtype) -> None:
+    texts, near = corpus(13, 37, 350), 1e-5 if dtype == torch.float32 else 2e-2
+    here = [measure(tiny(kind, **FAMILIES[kind]), texts, detail).overall() for detail in ("first", "full")]
+    there = tiny(kind, **FAMILIES[kind])
+    there.module.to("cuda", dtype)
+    for expected, detail in zip(here, ("first", "full"), strict=True):
+        same(measure(there, texts, detail).overall(), expected, near)
+
+
 @pytest.mark.parametrize("detail", ["first", "full"])
 def test_any_split_of_a_corpus_adds_up(detail: str) -> None:
     model, texts = tiny("gpt2"), corpus(9, 21, 14, 30, 6, 17)

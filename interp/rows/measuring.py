@@ -73,7 +73,7 @@ def measure(
     total = len(texts) if total is None and isinstance(texts, Sequence) else total
     stream = _batches(model, texts, bos, max_tokens, overlap)
     since = 0
-    for batch in track(stream, f"{model.name}: rows"):
+    for batch in track(stream, f"{model.name}: texts", total, lambda batch: len(batch.index)):
         if (todo := run.undone(batch)) is None:
             continue
         run.forward(todo)
