@@ -103,13 +103,15 @@ def test_windows(case, layer, counts):
 
 
 def test_alibi_is_a_bias_of_the_key_alone_or_of_the_distance():
-    """C5: rows of scores minus scale · q·k rise by the head's slope from key to key."""
+    """C5: rows of scores minus scale · q·k rise by the head's slope from key to key, as far as its bfloat16 goes."""
     for case in ("bloom", "falcon-alibi"):
         made = captured(case)
         bias = made.scores - made.scale[0] * (made.q @ made.k.transpose(-1, -2))
         steps = bias[..., 1:] - bias[..., :-1]
-        slopes = steps[0, :, 0, 0]
-        torch.testing.assert_close(steps, slopes[None, :, None, None].expand_as(steps), atol=2e-5, rtol=0)
+        slopes = steps[0, :, -1, 0]
+        both = made.visible[:, None, :, 1:]  # a bias inside a mask has no value where the mask hides
+        off = (steps - slopes[None, :, None, None]).abs() * both
+        assert float(off.max()) < 0.01
         assert len({round(float(one), 4) for one in slopes}) == 3
         torch.testing.assert_close(made.bias, bias, atol=2e-5, rtol=0)
 
