@@ -154,6 +154,9 @@ def _trained(
     lines: dict[tuple[int, int], list[dict[str, float]]] = {}
     for _, made in source:
         made.need("scores", "visible", "scale")
+        assert made.scores is not None
+        assert made.visible is not None
+        assert made.scale is not None
         for place, layer in enumerate(made.layers):
             seen = made.visible[place]
             for head in range(made.n_heads):
