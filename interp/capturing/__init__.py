@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from interp.capturing import memory
 from interp.capturing.captured import TENSORS, Capture
-from interp.capturing.checks import Check, checks, left_out, logits_check, prove
+from interp.capturing.checks import Check, checks, left_out, logits_check, not_finite, prove
 from interp.capturing.files import read, save
 from interp.capturing.parts import Part, assemble
 from interp.capturing.recording import ROUTES, Route, attending, chosen_layers, record, record_padded
@@ -89,5 +89,6 @@ def captures(
 
 def _proved(model: Model, parts: list[Part], logits: Tensor, tokens: Tokens, noted: dict[str, Any]) -> Capture:
     made = assemble(parts, tokens, {**model.provenance(), **noted})
-    prove(made, logits_check(logits, model.logits(tokens.ids), model.dtype))
-    return replace(made, provenance={**made.provenance, "left_out": lost}) if (lost := left_out(made)) else made
+    lost = not_finite(made).any(0).any(0)
+    prove(made, logits_check(logits, model.logits(tokens.ids), model.dtype, lost))
+    return replace(made, provenance={**made.provenance, "left_out": out}) if (out := left_out(made)) else made

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.capturing import memory, state
 from interp.capturing.audited import Audit, Line, worst_lines
 from interp.capturing.captured import TENSORS, Capture
-from interp.capturing.checks import TOLERANCE, Check, checks, left_out, logits_check, ratio_rule
+from interp.capturing.checks import TOLERANCE, Check, checks, left_out, logits_check, not_finite, ratio_rule
 from interp.capturing.parts import Part, assemble
 from interp.capturing.recording import ROUTES, Route, attending, record
 from interp.corpus import Source, passages
@@ -122,7 +122,8 @@ def _examined(
         parts, logits, taken = record(model, tokens.ids, layers, route)
         noted = attending(model, parts, layers, True)
         captures = _captures(model, parts, tokens, {"route": taken, **noted})
-        found = [logits_check(logits, plain[number], model.dtype), _seen_later(noted)]
+        lost_rows = torch.stack([not_finite(capture).any(0).any(0) for capture in captures]).any(0)
+        found = [logits_check(logits, plain[number], model.dtype, lost_rows), _seen_later(noted)]
         for capture in captures:
             found += [*checks(capture), *filter(None, [ratio_rule(capture)])]
             out = left_out(capture)

@@ -164,12 +164,14 @@ def ratio_rule(capture: Capture) -> Check | None:
     return Check("ratio rule", float(worst.max()), ratio.tolerance(s, seen, kind), capture.layers[layer], head)
 
 
-def logits_check(captured: Tensor, plain: Tensor, kind: torch.dtype) -> Check:
+def logits_check(captured: Tensor, plain: Tensor, kind: torch.dtype, lost: Tensor | None = None) -> Check:
     """Largest change of a logit against a plain forward, relative to the largest logit: eager and fused kernels round differently.
 
-    Rows that are not finite in the plain forward are the model's own and are left out.
+    Rows that are not finite in the plain forward, and those of `lost` [pos], are the model's own and are left out.
     """
     keep = torch.isfinite(plain).all(-1)
+    if lost is not None:
+        keep = keep & ~lost.to(keep.device)
     wide, other = captured.double(), plain.double()
     size = torch.where(keep[:, None], other, 0.0).abs().max().clamp_min(1.0)
     difference = torch.where(keep, (wide - other).abs().amax(-1) / size, 0.0).nan_to_num(nan=torch.inf)
@@ -187,14 +189,18 @@ def excluded_rows(capture: Capture) -> Rows:
 
 def left_out(capture: Capture, most: int = 8) -> dict[str, Any]:
     """What the checks leave out, by count and by name: {"not_finite": n, "first": ["0.1 row 3", …], "no_visible_key": n}; {} for nothing."""
-    bad = _not_finite(capture)
-    if capture.z is not None:
-        bad = bad | ~torch.isfinite(capture.z).all(-1)
+    bad = not_finite(capture)
     empty = torch.zeros_like(bad) if capture.visible is None else (~capture.visible.any(-1))[:, None].expand(bad.shape)
     bad = bad & ~empty
     named = [f"{capture.layers[layer]}.{head} row {row}" for layer, head, row in bad.nonzero()[:most].tolist()]
     found = {"not_finite": int(bad.sum()), "first": named} if named else {}
     return {**found, **({"no_visible_key": int(empty.sum())} if bool(empty.any()) else {})}
+
+
+def not_finite(capture: Capture) -> Rows:
+    """[layer, head, query] True where the model itself has a NaN or an infinity in a row's weights or z."""
+    bad = _not_finite(capture)
+    return bad if capture.z is None else bad | ~torch.isfinite(capture.z).all(-1)
 
 
 def _not_finite(capture: Capture) -> Rows:
