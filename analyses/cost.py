@@ -84,55 +84,7 @@ def run(
         ),
         numbers=numbers,
         tables=[_counts(), beside.table, measured, exponents, approximate, heads, decay, readers],
-        curves=[
-            Curve(
-                "memory_by_length",
-                "Peak bytes of tensors of one head of width 64, by number of tokens.",
-                measured,
-                "tokens",
-                ("peak_bytes",),
-                group="way",
-                log_x=True,
-                log_y=True,
-            ),
-            Curve(
-                "time_by_length",
-                "Seconds of the same, on this machine, shortest of a few runs.",
-                measured,
-                "tokens",
-                ("seconds",),
-                group="way",
-                log_x=True,
-                log_y=True,
-            ),
-            Curve(
-                "error_by_work",
-                f"Approximations on {name} and on random vectors: error against the work of the exact causal computation.",
-                approximate,
-                "work",
-                ("error",),
-                kind="points",
-                group="vectors",
-            ),
-            Curve(
-                "gradient",
-                "Gradient of the last output by the input a distance back, as a share of that one step back.",
-                decay,
-                "distance",
-                ("recurrent", "attention"),
-                log_y=True,
-            ),
-            Curve(
-                "recall",
-                "Right answers about one of the words read, by how many were read; dashed: chance.",
-                readers,
-                "length",
-                ("fixed_vector", "attention"),
-                baseline="chance",
-                log_x=True,
-                y_limits=(0, 1),
-            ),
-        ],
+        curves=_curves(name, measured, approximate, decay, readers),
         claims=beside.claims,
         definitions=[
             "work: multiply-adds for scores and contexts, softmax left out.",
@@ -145,6 +97,37 @@ def run(
         ],
         provenance=provenance | {"seed": seed, "threads": torch.get_num_threads()},
     )
+
+
+def _curves(name: str, measured: Table, approximate: Table, decay: Table, readers: Table) -> list[Curve]:
+    by_way: dict[str, Any] = {"group": "way", "log_x": True, "log_y": True}
+    return [
+        Curve(
+            "memory_by_length",
+            "Peak bytes of tensors of one head of width 64, by number of tokens.",
+            measured, "tokens", ("peak_bytes",), **by_way,
+        ),
+        Curve(
+            "time_by_length",
+            "Seconds of the same, on this machine, shortest of a few runs.",
+            measured, "tokens", ("seconds",), **by_way,
+        ),
+        Curve(
+            "error_by_work",
+            f"Approximations on {name} and on random vectors: error against the work of the exact causal computation.",
+            approximate, "work", ("error",), kind="points", group="vectors",
+        ),
+        Curve(
+            "gradient",
+            "Gradient of the last output by the input a distance back, as a share of that one step back.",
+            decay, "distance", ("recurrent", "attention"), log_y=True,
+        ),
+        Curve(
+            "recall",
+            "Right answers about one of the words read, by how many were read; dashed: chance.",
+            readers, "length", ("fixed_vector", "attention"), baseline="chance", log_x=True, y_limits=(0, 1),
+        ),
+    ]  # fmt: skip
 
 
 def _counts() -> Table:
