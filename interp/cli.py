@@ -145,6 +145,7 @@ def view_command(
     else:
         made = _captured(str(text), model, bos, layers, max_tokens, dtype, device)
     from interp.report import view
+    from interp.report.folder import listed
 
     page = view(made, title=f"{made.model or (file.stem if file else model)}: {' '.join(made.text.split())[:80] or 'attention'}")
     with _writing(out):
@@ -152,6 +153,7 @@ def view_command(
         partial = out.with_name(f".{out.name}.partial")
         partial.write_text(page, encoding="utf-8", newline="")
         partial.replace(out)
+        listed(out)
     if open_:
         typer.launch(str(out))
     print(out)

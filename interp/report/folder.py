@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +36,7 @@ def write(report: Report, out: Path | None) -> Path:
         with _replacing(real) as new:
             for name, text in files.items():
                 _put(new / name, text)
-        if real.parent == DEFAULT.resolve():
-            write_index(DEFAULT)
+        listed(real)
     except OSError as error:
         raise InterpError(
             f"cannot write the report to {target}: {error.strerror or error}; give --out a folder that can be written"
@@ -43,12 +44,18 @@ def write(report: Report, out: Path | None) -> Path:
     return target / "index.html"
 
 
+def listed(written: Path) -> None:
+    """Lists what was just written in the index, where it lies in the default place."""
+    if written.resolve().parent == DEFAULT.resolve():
+        write_index(DEFAULT)
+
+
 def write_index(place: Path) -> Path:
-    """Writes the list of all reports found under `place` to its index.html and returns that path."""
+    """Writes the list of all reports and viewer pages found under `place` to its index.html and returns that path."""
     index = place / "index.html"
     temporary = place / f".index.{os.getpid()}.html"
     try:
-        _put(temporary, page.index(found(place)))
+        _put(temporary, page.index(found(place), viewers(place)))
         temporary.replace(index)
     finally:
         temporary.unlink(missing_ok=True)
@@ -70,6 +77,20 @@ def found(place: Path) -> list[dict[str, Any]]:
                 files = sorted(file.name for file in path.parent.glob("*.csv"))
                 summaries.append({**summary, "folder": folder, "files": files})
     return summaries
+
+
+def viewers(place: Path) -> list[tuple[str, str]]:
+    """(file name, title) of each viewer page that lies in `place` itself, in order of their names."""
+    pages = []
+    for path in sorted(place.glob("*.html")):
+        if path.name == "index.html" or path.name.startswith("."):
+            continue
+        with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(4000)
+            title = re.search(r"<title>(.*?)</title>", head, re.DOTALL)
+            if "interp-alone" in head and title:
+                pages.append((path.name, unescape(title[1])))
+    return pages
 
 
 def _put(path: Path, text: str) -> None:

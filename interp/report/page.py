@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import jinja2
 import numpy as np
@@ -71,9 +72,10 @@ def embedded(markup: str) -> str:
     return _render("fragment.html.j2", body=Markup(markup))
 
 
-def index(summaries: Iterable[Mapping[str, Any]]) -> str:
-    """The list of reports, one card each."""
-    body = Markup(_render("index.html.j2", reports=list(summaries)))
+def index(summaries: Iterable[Mapping[str, Any]], viewers: Iterable[tuple[str, str]] = ()) -> str:
+    """The list of reports, one card each, then of viewer pages: (file name, title)."""
+    shown = [(quote(name), title) for name, title in viewers]
+    body = Markup(_render("index.html.j2", reports=list(summaries), viewers=shown))
     return _document("interp · reports", body, "All reports written here")
 
 
