@@ -20,43 +20,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.rows.readings import Masking, Readings
+
 LOG2E = math.log2(math.e)
 HIDDEN = -1e30  # far below any score; exp2 of it is exactly 0, and 0 · HIDDEN is 0, where −inf would give NaN
+NEAR = 32.0  # scores, in units of ln 2, whose powers need no common factor taken out
 GROUP = 32  # keys whose maximum is taken together, so that the two largest scores are found in 1/32 of the row
 CHUNK = 4  # blocks a thread takes at once; fixed, so that column mass is added in one order on any number of threads
 Buffers = tuple[Tensor, ...]
 Task = Callable[[Buffers], None]
 
 MEMORY = 24 * 2**20  # bytes of working buffers over all threads: what a CPU's outer cache holds
-
-
-@dataclass(frozen=True)
-class Masking:
-    """What stands between raw scores and softmax in one layer, beyond the scale. `visible` None = causal and nothing more."""
-
-    visible: Bool[Tensor, "text one query key"] | None = None
-    bias: Tensor | None = None  # added to the scores, [text or 1, head or 1, query, key]
-    softcap: float | None = None
-    sinks: Float[Tensor, " head"] | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether a fused kernel computes exactly this."""
-        return self.visible is None and self.bias is None and self.softcap is None and self.sinks is None
-
-
-@dataclass(frozen=True)
-class Readings:
-    """What one layer's rows say, a number each [text, head, query]; the fields after `broken` are None where only `first` was asked."""
-
-    first: Tensor  # weight on key 0
-    broken: Tensor  # not finite: to be named, never averaged
-    first_is_top: Tensor | None = None  # no score is larger than key 0's, i.e. argmax 0 with ties to the lower index
-    largest: Tensor | None = None  # the row's largest weight
-    entropy: Tensor | None = None  # −Σ w ln w in nats
-    lead: Tensor | None = None  # gap Δ of the two largest scores; NaN where the row sees one key
-    second: Tensor | None = None  # the row's second largest weight, read from the weights
-    mass: Tensor | None = None  # [text, head, key], float64: Σ over real rows of the weight on each key; NaN where a row is
 
 
 @dataclass(frozen=True)
@@ -198,8 +172,11 @@ def _block(layer: _Layer, buffers: Buffers, text: int, kv_head: int, start: int,
     if masking.sinks is not None:
         sink = (masking.sinks.float() * LOG2E).view(-1, shared)[kv_head].repeat_interleave(rows)
         top = torch.maximum(best, sink)
-    first_score = s[0] - top
-    s.sub_(top)
+    if masking.sinks is None and bool((top.abs() <= NEAR).all()):
+        top = torch.zeros_like(top)  # 2^s as it is neither overflows nor loses a weight that counts: one walk over the block less
+    else:
+        s.sub_(top)
+    first_score = s[0].clone()
     torch.exp2(s, out=p)
     kept = p.sum(0)
     total = kept if masking.sinks is None else kept + torch.exp2(sink - top)
@@ -258,14 +235,17 @@ def _two_largest(groups: Tensor, p: Tensor, tops: Tensor, best: Tensor, top: Ten
     other groups' maxima: two groups of a row are looked into, whatever its length. Uses up `tops`.
     """
     column = torch.arange(len(best), device=best.device)
-    weights = p.view_as(groups)
-    place = tops.max(0).indices
+    place = tops.argmax(0)
     tops[place, column] = -math.inf
     outside, other = tops.max(0)
-    inside = groups[place, :, column].topk(2, 1).values[:, 1]
-    w_inside = weights[place, :, column].topk(2, 1).values[:, 1]
-    w_outside = torch.where(outside > -math.inf, weights[other, :, column].amax(1), 0.0)
-    return (best - top) - torch.maximum(inside, outside - top), torch.maximum(w_inside, w_outside)
+    inside = groups[place, :, column]
+    taken = inside.argmax(1, keepdim=True)
+    inner = inside.scatter_(1, taken, -math.inf).amax(1)
+    beyond = outside - top > inner
+    weights = p.view_as(groups)[torch.where(beyond, other, place), :, column]
+    # In the largest's own group its weight is passed over; in another there is nothing to pass over.
+    own = weights.gather(1, taken).masked_fill_(~beyond[:, None], 0.0)
+    return (best - top) - torch.maximum(inner, outside - top), weights.scatter_(1, taken, own).amax(1)
 
 
 def _self_product(s: Tensor, p: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp import attention
-from interp.rows.blocks import MEMORY, Masking, Readings
+from interp.rows.blocks import MEMORY
+from interp.rows.readings import Masking, Readings
 
 
 def attend(

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from interp.batches import Batch
 from interp.measures.sinks import EPSILON, FROM_QUERY
-from interp.rows.blocks import Readings
+from interp.rows.readings import Readings
 
 AXES: dict[str, tuple[str, ...]] = {
     "texts": ("query",),  # texts that have a token there

@@ -19,7 +19,7 @@ from interp.capturing.registry import implementation, split_mask
 from interp.errors import InterpError
 from interp.models.pretrained import quiet
 from interp.rows import blocks, fused, squares
-from interp.rows.blocks import Masking, Readings
+from interp.rows.readings import Masking, Readings
 
 NAME = "interp_rows"
 SHORT = 320  # tokens; below it all heads of a text are one product, above it blocks pay
