@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from interp.capturing import Capture
 
 FOLDER = Path(__file__).parent / "viewer"
-PARTS = ("data.js", "draw.js", "page.js", "overview.js", "panel.js", "start.js")
-STEP, COARSE, LEVELS, FROM_QUERY = 256, 64, 63, 3
+PARTS = ("data.js", "draw.js", "page.js", "overview.js", "panel.js", "ways.js", "start.js")
+STEP, COARSE, LEVELS, WIDE, FROM_QUERY = 256, 64, 63, 32767, 3
 MOST = 8_000_000
 _IN_PAGE = (
     0.0015  # scores made in the page from rounded q and k may be off by this much, as 1/512 moves a weight by 0.001 at most
@@ -70,7 +70,7 @@ def page(capture: Capture, title: str = "") -> str:
 
 def embed(capture: Capture, id: str = "") -> str:
     """The viewer as a part of a page: its own style and script; run twice, the script leaves finished viewers alone."""
-    root = _root(capture, id or "v" + hashlib.sha256(text.to_json(_data(capture)).encode()).hexdigest()[:8])
+    root = _root(capture, id)
     return f'<style>{style()}</style>\n{root}\n<script type="module">{script()}</script>'
 
 
@@ -80,6 +80,7 @@ def _digest(source: str) -> str:
 
 def _root(capture: Capture, id: str) -> str:
     data = _data(capture)
+    id = id or "viewer-" + hashlib.sha256(text.to_json(data).encode()).hexdigest()[:8]
     return str(
         Markup(
             '<section class="interp-viewer" id="{}" aria-label="Attention of every head">\n'
@@ -190,11 +191,12 @@ def _heads(arrays: dict[str, Any], capture: Capture, seen: Any) -> dict[str, Any
     q, k, scores, weights = (arrays[name] for name in ("q", "k", "scores", "weights"))
     both = q is not None and k is not None
     kind = "weights" if scores is None else "scores"
-    plain = both and scores is not None and capture.scale is not None and _off(arrays, capture) < 0.02
-    if plain and capture.n_tokens > 2 * q.shape[-1] and _off(arrays, capture, 32767) < _IN_PAGE:
-        kind = "qk"
+    plain = both and scores is not None and capture.scale is not None and _off(arrays, capture)[0] < 0.02
+    if plain and capture.n_tokens > 2 * q.shape[-1] and capture.sinks is None:
+        off, moved = _off(arrays, capture, WIDE)
+        kind = "qk" if off < 0.008 and moved < 0.0008 else kind
     made: dict[str, Any] = {"kind": kind, "plain": bool(plain), "d": q.shape[-1] if both else None}
-    levels = 32767 if kind == "qk" else LEVELS
+    levels = WIDE if kind == "qk" else LEVELS
     size, total = 0, len(capture.layers) * capture.n_heads
     data: list[list[str | None]] = [[None] * capture.n_heads for _ in capture.layers]
     vectors: dict[str, list[list[str | None]]] = {"q": [], "k": []}
@@ -222,16 +224,23 @@ def _heads(arrays: dict[str, Any], capture: Capture, seen: Any) -> dict[str, Any
     return made | {"data": data, **vectors, "bytes": size}
 
 
-def _off(arrays: dict[str, Any], capture: Capture, levels: int | None = None) -> float:
-    """How far the scores are from scale · q·k, capped where the model caps, with q and k as they are or rounded."""
-    worst = 0.0
+def _off(arrays: dict[str, Any], capture: Capture, levels: int | None = None) -> tuple[float, float]:
+    """How far scores are from scale · q·k, capped where the model caps, and how far weights move by it; q and k exact or rounded."""
+    worst, moved = 0.0, 0.0
     for row in range(len(capture.layers)):
         q, k = (x if levels is None else _rounded(x, levels) for x in (arrays["q"][row], arrays["k"][row]))
         made = (capture.scale or ())[row] * (q @ np.repeat(k, len(q) // len(k), 0).transpose(0, 2, 1))
         cap = capture.softcap[row] if capture.softcap else None
-        made = cap * np.tanh(made / cap) if cap else made
-        worst = max(worst, float(np.abs(made - arrays["scores"][row]).max()))
-    return worst if np.isfinite(worst) else np.inf
+        off = (cap * np.tanh(made / cap) if cap else made) - arrays["scores"][row]
+        worst = max(worst, float(np.abs(off).max()))
+        if levels is not None:
+            # w moves to w·e^off ÷ Σ w·e^off: the shifted row, without another softmax.
+            shifted = arrays["weights"][row] * np.exp(off)
+            shifted /= np.maximum(shifted.sum(-1, keepdims=True), 1e-30)
+            moved = max(moved, float(np.abs(shifted - arrays["weights"][row]).max()))
+        if not np.isfinite(worst) or (levels is not None and worst > 0.01):
+            return np.inf, np.inf
+    return worst, moved
 
 
 def _steps(x: Any, levels: int) -> Any:

@@ -61,17 +61,25 @@ export function shownAs(step, head, n, data, row) {
   return { value: raw, place: (i) => raw(i) / most, masked, ends: ["−" + end, "0", end], digits: most >= 100 ? 0 : 1 };
 }
 
+const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+
 export function image(shown, head, n, colours, stretch) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = n;
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(n, n);
+  const out = new Uint32Array(pixels.data.buffer);
+  const [more, less] = [colours.more.map(packed), colours.less.map(packed)];
+  const unseen = packed(rgb(colours.unseen));
+  const { place, masked } = shown;
   for (let i = 0; i < n * n; i++) {
-    const place = shown.place(i);
-    const hidden = shown.masked && !head.seen[i];
-    const size = stretch ? Math.sqrt(Math.abs(place)) : Math.abs(place);
-    const [r, g, b] = hidden || !(size >= 0) ? rgb(colours.unseen) : (place < 0 ? colours.less : colours.more)[Math.min(255, Math.round(size * 255))];
-    pixels.data.set([r, g, b, 255], 4 * i);
+    if (masked && !head.seen[i]) {
+      out[i] = unseen;
+      continue;
+    }
+    const value = place(i);
+    const size = stretch ? Math.sqrt(Math.abs(value)) : Math.abs(value);
+    out[i] = size >= 0 ? (value < 0 ? less : more)[Math.min(255, Math.round(size * 255))] : unseen;
   }
   context.putImageData(pixels, 0, 0);
   return canvas;
@@ -95,16 +103,23 @@ export function hatching(context, colours) {
 }
 
 // Margins hold the names; `left`, `top`, `right` in CSS pixels.
+const widths = new WeakMap();
+
 export function margins(context, names, cell, totals) {
-  context.font = font(cell);
-  let widest = 0;
-  for (const name of names) widest = Math.max(widest, context.measureText(name).width);
-  const room = Math.min(Math.ceil(widest) + 14, 110);
+  if (!widths.has(names)) {
+    context.font = font(100);
+    let widest = 0;
+    for (const name of names) if (name.length * 16 > widest) widest = Math.max(widest, context.measureText(name.slice(0, 40)).width);
+    widths.set(names, widest / 13);
+  }
+  const room = Math.min(Math.ceil(widths.get(names) * size(cell)) + 14, 110);
   return { left: room + 20, top: room + 22, right: totals ? 74 : 8, bottom: 8 };
 }
 
+const size = (cell) => Math.max(9, Math.min(13, cell - 1));
+
 function font(cell) {
-  return `${Math.max(9, Math.min(13, cell - 1))}px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
+  return `${size(cell)}px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
 }
 
 export function drawGrid(canvas, view) {

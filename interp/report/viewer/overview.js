@@ -2,7 +2,7 @@
 import { make } from "./page.js";
 import { palette } from "./draw.js";
 
-const CELL = 30;
+const CELL = 28;
 
 export class Overview {
   constructor(viewer, place) {

@@ -1,8 +1,9 @@
 // One viewer: what is chosen, and everything that follows from it. Links, keys, pointer.
 import { Heads } from "./data.js";
-import { drawGrid, image, isDark, margins, palette, short, shownAs, STEPS } from "./draw.js";
+import { drawGrid, image, isDark, margins, palette, shownAs, STEPS } from "./draw.js";
 import { Overview } from "./overview.js";
-import { frame, make, named, number, TITLES } from "./page.js";
+import { frame, make, named, TITLES } from "./page.js";
+import { find, keys, linked, write } from "./ways.js";
 import { sayCell, showCell, showText } from "./panel.js";
 
 class Viewer {
@@ -19,11 +20,12 @@ class Viewer {
     this.cell = null;
     this.parts = frame(root, this.data, this.alone);
     this.steps = STEPS.filter((step) => (step === "qk" ? this.data.plain : step === "exp" || step === "score" || step === "mask" ? this.data.kind !== "weights" : true));
+    this.parts.stretch.checked = this.n > 24;
     this.dress();
     this.colours = palette(root);
     this.overview = new Overview(this, this.parts.overview);
     this.listen();
-    this.ready = this.go(this.linked() ?? {}, false);
+    this.ready = this.go(linked(this) ?? {}, false);
   }
 
   dress() {
@@ -45,16 +47,24 @@ class Viewer {
     const turned = !this.head || next.row !== this.at.row || next.head !== this.at.head;
     this.at = next;
     if (turned) {
-      const [made, vectors] = await Promise.all([this.heads.get(next.row, next.head), this.heads.vectors(next.row, next.head)]);
+      const made = await this.heads.get(next.row, next.head);
       if (this.at.row !== next.row || this.at.head !== next.head) return;
       this.head = made;
-      this.vectors = vectors;
+      this.vectors = null;
     }
     if (!this.steps.includes(this.at.step)) this.at.step = "weight";
     this.redraw();
     this.took = performance.now() - start;
     if (turned) this.overview.mark();
-    if (link) this.write();
+    if (link) write(this);
+    if (turned) await this.vectorsOf(next.row, next.head);
+  }
+
+  async vectorsOf(row, head) {
+    const vectors = await this.heads.vectors(row, head);
+    if (this.at.row !== row || this.at.head !== head || !vectors) return;
+    this.vectors = vectors;
+    this.point(this.hover);
   }
 
   redraw() {
@@ -88,7 +98,9 @@ class Viewer {
       pen.fillStyle = `rgb(${r},${g},${b})`;
       pen.fillRect(x, 0, 1, 12);
     }
+    const half = shown.ends.length === 2 && shown.ends[1] === "1" && stretched ? "0.25" : "";
     const items = [make("span", {}, shown.ends[0]), bar, make("span", {}, shown.ends.at(-1))];
+    if (half) items.push(make("span", {}, `(middle: ${half})`));
     if (shown.masked) items.push(make("span", { class: "swatch", "aria-hidden": "true" }), make("span", {}, "masked"));
     parts.legend.replaceChildren(...items);
   }
@@ -102,11 +114,11 @@ class Viewer {
     let cell = this.cell;
     if (cell === null) {
       const edge = margins(context, this.names, 14, totals);
-      cell = Math.max(least, Math.min(46, Math.floor((room - edge.left - edge.right) / this.n)));
+      cell = Math.max(least, Math.min(60, Math.floor((room - edge.left - edge.right) / this.n)));
     }
     if (cell === 0) {
       const edge = margins(context, this.names, 9, totals);
-      cell = Math.max(0.5, Math.min(46, (room - edge.left - edge.right) / this.n));
+      cell = Math.max(0.5, Math.min(60, (room - edge.left - edge.right) / this.n));
     }
     this.drawn = cell;
     this.margin = margins(context, this.names, cell, totals);
@@ -167,7 +179,7 @@ class Viewer {
       const button = event.target.closest("button");
       if (button) this.go({ step: button.dataset.step });
     });
-    parts.search.addEventListener("input", () => this.find(parts.search.value));
+    parts.search.addEventListener("input", () => find(this, parts.search.value));
     parts.stretch.addEventListener("change", () => this.redraw());
     parts.smaller.addEventListener("click", () => this.zoom(1 / 1.3));
     parts.larger.addEventListener("click", () => this.zoom(1.3));
@@ -176,11 +188,11 @@ class Viewer {
       root.ownerDocument.documentElement.style.colorScheme = isDark(root) ? "light" : "dark";
       this.recolour();
     });
-    root.addEventListener("keydown", (event) => this.keys(event));
-    if (this.alone) document.addEventListener("keydown", (event) => event.target === document.body && this.keys(event));
+    root.addEventListener("keydown", (event) => keys(this, event));
+    if (this.alone) document.addEventListener("keydown", (event) => event.target === document.body && keys(this, event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
     addEventListener("hashchange", () => {
-      const to = this.linked();
+      const to = linked(this);
       if (to) this.go(to, false);
     });
     addEventListener("beforeprint", () => this.recolour());
@@ -221,46 +233,6 @@ class Viewer {
     return this.go({ row: order[place][0], head: order[place][1] });
   }
 
-  find(text) {
-    const found = /^\s*(?:L?\s*)?(\d+)\s*(?:[.,:\s]\s*H?\s*)(\d+)\s*$/i.exec(text);
-    const say = (message) => (this.parts.found.textContent = message);
-    if (!found) return say(text.trim() ? "layer.head, such as 9.9" : "");
-    const [row, head] = [this.data.layers.indexOf(Number(found[1])), Number(found[2])];
-    if (row < 0 || head >= this.data.heads) return say(`no head ${found[1]}.${found[2]} here`);
-    if (!this.heads.has(row, head)) return say(`head ${found[1]}.${found[2]} is not in this page`);
-    say("");
-    return this.go({ row, head });
-  }
-
-  keys(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.head) return;
-    if (event.target.closest?.("input, select, textarea, summary, .scroll")) return;
-    const inGrid = event.target === this.parts.scroll;
-    const { at, n } = this;
-    const move = (query, key) => this.step(Math.max(0, Math.min(n - 1, query)), Math.max(0, Math.min(n - 1, key)));
-    const grid = {
-      ArrowLeft: () => move(at.query, at.key - 1),
-      ArrowRight: () => move(at.query, at.key + 1),
-      ArrowUp: () => move(at.query - 1, at.key),
-      ArrowDown: () => move(at.query + 1, at.key),
-      Home: () => move(at.query, 0),
-      End: () => move(at.query, at.query),
-      Enter: () => this.go({ pin: at.pin === at.key ? null : at.key }),
-      Escape: () => this.go({ pin: null }),
-      n: () => this.turn(1),
-      p: () => this.turn(-1),
-      PageDown: () => this.turn(1),
-      PageUp: () => this.turn(-1),
-    };
-    const page = { ArrowLeft: () => this.turn(-1), ArrowRight: () => this.turn(1) };
-    const digit = /^[1-5]$/.test(event.key) && inGrid ? STEPS[event.key - 1] : null;
-    const work = digit && this.steps.includes(digit) ? () => this.go({ step: digit }) : (inGrid ? grid : page)[event.key];
-    if (!work) return;
-    event.preventDefault();
-    event.stopPropagation();
-    work();
-  }
-
   step(query, key) {
     const { scroll } = this.parts;
     const { margin, drawn, view } = this;
@@ -272,37 +244,6 @@ class Viewer {
     this.hover = null;
     this.parts.live.textContent = sayCell(this, query, key);
     return this.go({ query, key });
-  }
-
-  // #head=9.9&step=mask&query=13 (and key, pin); &view=… says which viewer of the page where there are several.
-  linked() {
-    const wanted = new URLSearchParams(location.hash.slice(1));
-    const first = document.querySelector(".interp-viewer");
-    if (!wanted.has("head") || (wanted.get("view") ?? first.id) !== this.root.id) return null;
-    const [layer, head] = wanted.get("head").split(".").map(Number);
-    const row = this.data.layers.indexOf(layer);
-    const to = {};
-    if (this.heads.has(row, head)) Object.assign(to, { row, head });
-    if (STEPS.includes(wanted.get("step"))) to.step = wanted.get("step");
-    for (const name of ["query", "key", "pin"]) {
-      const value = Number(wanted.get(name) ?? NaN);
-      if (Number.isInteger(value) && value >= 0 && value < this.n) to[name] = value;
-    }
-    return to;
-  }
-
-  link() {
-    const { at, data } = this;
-    const several = document.querySelectorAll(".interp-viewer").length > 1;
-    return `#${several ? `view=${this.root.id}&` : ""}head=${data.layers[at.row]}.${at.head}&step=${at.step}&query=${at.query}&key=${at.key}${at.pin === null ? "" : `&pin=${at.pin}`}`;
-  }
-
-  write() {
-    try {
-      history.replaceState(null, "", this.link());
-    } catch {
-      // A notebook's frame may forbid it: the view works without a link.
-    }
   }
 }
 
