@@ -81,6 +81,23 @@ def test_prose_sets_names_as_code_and_nothing_else() -> None:
     assert text.prose("the\n  `first_weight` of `<b>`") == "the <code>first_weight</code> of `&lt;b&gt;`"
 
 
+def test_prose_sets_powers_of_e() -> None:
+    assert text.prose("e^Δ, e^1.06 and e^-2. Not the^2 or e^<b>") == (
+        "e<sup>Δ</sup>, e<sup>1.06</sup> and e<sup>-2</sup>. Not the^2 or e^&lt;b&gt;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        ([0.5, 1.0, 1.25], ["0.50", "1.00", "1.25"]), ([1.0, 2.0], ["1", "2"]), ([0.5, -1 / 3], ["0.5000", "−0.3333"]), ([3, 4], ["3", "4"]),
+        ([0.5, math.nan, -2.0], ["0.5", "–", "−2.0"]), ([True, 0.5], ["yes", "0.5"]), ([20000.5, 1.0], ["2e4", "1"]),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_column_share_their_decimals(column: list[float], shown: list[str]) -> None:
+    assert list(map(text.numbers(column), column)) == shown
+
+
 @pytest.mark.parametrize("token", HOSTILE)
 def test_data_in_a_script_cannot_end_it(token: str) -> None:
     written = text.script_data({token: [token]})

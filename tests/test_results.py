@@ -111,6 +111,14 @@ def test_plot_draws_on_the_axes_given_and_returns_them() -> None:
     assert [line.get_linestyle() for line in before.lines] == ["-", "--"]
 
 
+def test_positions_are_ticked_in_whole_numbers() -> None:
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    Curve("c", "", Table.of("t", "", [{"x": i, "y": 0.5} for i in range(1, 21)]), "x", ("y",)).plot(ax)
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
 def test_a_signed_grid_is_centred_on_zero() -> None:
     from matplotlib.figure import Figure
 

@@ -151,6 +151,8 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
         if axis.get_scale() == "log":
             axis.set_major_formatter(_power)
             axis.set_minor_formatter("")
+        elif axis is axes.xaxis and curve.kind != "bars" and curve.table.frame[curve.x].dtype.kind in "iu":
+            axis.set_major_locator(_whole())
     if curve.y_limits is not None:
         axes.set_ylim(*curve.y_limits)
     axes.set_xlabel(visible(curve.x_label or _said(curve.x)))
@@ -158,6 +160,13 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     _legend(curve, axes)
+
+
+def _whole() -> Any:
+    """Ticks for what is counted: positions, layers."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=True)
 
 
 def _baseline(curve: Curve, axes: Axes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -155,6 +155,8 @@ def _tile(value: Any) -> str:
     value = text.plain(value) if not isinstance(value, float) else value
     if value is None:
         return "–"
+    if isinstance(value, float) and len(str(value)) < 5:  # a setting, as it was given: 0.3
+        return text.numbers([value])(value)
     if isinstance(value, (bool, int, float)):
         return text.number(value)
     if isinstance(value, list):
@@ -181,7 +183,7 @@ def _table(table: Table, id: str, file: str) -> dict[str, Any]:
     frame = table.frame.head(MOST_ROWS)
     columns = [str(name) for name in frame.columns]
     numeric = [pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in frame.dtypes]
-    by_column = [[_cell(value) for value in frame.iloc[:, i].tolist()] for i in range(len(columns))]
+    by_column = [_cells(frame.iloc[:, i].tolist()) for i in range(len(columns))]
     return {
         "id": id,
         "name": table.name.replace("_", " "),
@@ -195,7 +197,12 @@ def _table(table: Table, id: str, file: str) -> dict[str, Any]:
     }
 
 
-def _cell(value: Any) -> tuple[Markup, str]:
+def _cells(values: list[Any]) -> list[tuple[Markup, str]]:
+    shown = text.numbers(values)
+    return [_cell(value, shown) for value in values]
+
+
+def _cell(value: Any, shown: Callable[[int | float], str]) -> tuple[Markup, str]:
     """(what the cell shows, its sorting key): numbers rounded for the eye, the key exact."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -204,5 +211,5 @@ def _cell(value: Any) -> tuple[Markup, str]:
     if value is None or value is pd.NA or value is pd.NaT:
         return Markup("–"), "nan"
     if isinstance(value, (bool, int, float)):
-        return text.html(text.number(value)), repr(float(value))
+        return text.html(shown(value)), repr(float(value))
     return text.html(str(value)), ""

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -78,8 +78,8 @@ def _spaces(run: str) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Sentences of an author: line breaks are spaces, `names` between backquotes are set as code."""
-    plain = str(html(" ".join(text.split())))
+    """Sentences of an author: line breaks are spaces, `names` between backquotes are set as code, e^Δ as a power."""
+    plain = re.sub(r"\be\^([Δδ]|[−-]?\d+(?:\.\d+)?)", r"e<sup>\1</sup>", str(html(" ".join(text.split()))))
     return Markup(re.sub(r"`([\w.\-/=+·,:\[\] ]+)`", r"<code>\1</code>", plain))
 
 
@@ -170,6 +170,26 @@ def slug(text: str) -> str:
 def model_name(text: str) -> str:
     """A model as a page shows it: a hub id as it is, a folder by its last name (pages hold no absolute path)."""
     return PurePath(text).name if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:[/\\]", text) else text
+
+
+def numbers(values: Iterable[Any]) -> Callable[[int | float], str]:
+    """How to write the numbers of one column: all with as many decimals as one of them needs where three do, else as `number`.
+
+    >>> shown = numbers([0.5, 1.0, 1.25])
+    >>> shown(0.5), shown(1.0), numbers([0.5, 1 / 3])(1 / 3)
+    ('0.50', '1.00', '0.3333')
+    """
+    finite = [value for value in values if isinstance(value, float) and math.isfinite(value)]
+    for decimals in (1, 2, 3):
+        if finite and all(abs(value) < 1e4 and round(value, decimals) == value for value in finite):
+            break
+    else:
+        return number
+    if all(value.is_integer() for value in finite):
+        return number
+    return lambda value: (
+        f"{value:.{decimals}f}".replace("-", "−") if isinstance(value, float) and math.isfinite(value) else number(value)
+    )
 
 
 def number(value: int | float) -> str:
