@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.corpus import Source, Text, texts
+from interp.corpus import Corpus, Source, Text, texts
 from interp.errors import InterpError
 from interp.progress import track
 
@@ -74,9 +74,24 @@ def material(
     import interp
 
     loaded = interp.load(model, dtype=dtype, device=device)
-    corpus = texts(_toy_texts() if source is None and loaded.source == "trained here" else source, limit, skip_bad)
+    corpus = texts_of(loaded, source, limit, skip_bad)
     made = ((text.name, interp.capture(loaded, text.text, layers, bos, max_tokens=max_tokens)) for text in corpus)
     return Material(loaded.name, made, limit)
+
+
+def texts_of(
+    model: Model,
+    source: Source = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    *,
+    sample: int | None = None,
+    seed: int = 0,
+) -> Corpus:
+    """The texts of `source` (see corpus.texts); where none is given, the built-in passages, or the toy's own sentences."""
+    if source is None and model.source == "trained here":
+        source = _toy_texts()
+    return texts(source, limit, skip_bad, sample=sample, seed=seed)
 
 
 def _toy_texts() -> list[Text]:

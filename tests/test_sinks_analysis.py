@@ -12,7 +12,9 @@ import torch
 from analyses import opening, sinks
 from interp.capturing import Capture, capture, read
 from interp.errors import InterpError
+from interp.measures.bootstrap import interval
 from interp.measures.first_token import Totals, tally
+from interp.models import load
 
 MARY = "When Mary and John went to the store, John gave a drink to"
 COLUMNS = {
@@ -50,7 +52,7 @@ def test_a_planted_sink_is_found_and_nothing_else(tmp_path):
     assert report.numbers["uniform_first_weight"] == pytest.approx(sum(even) / 6)
     assert report.numbers["first_weight"] == pytest.approx(sink["first_weight"] / 6)
     assert (report.numbers["rows"], report.numbers["texts"], report.numbers["tokens"]) == (36, 2, 12)
-    assert "Head 9.2 rests there most" in report.answer
+    assert "head 9.2 rests there most" in report.answer
     assert "2 of 2 texts have 9 tokens or fewer" in report.notes[0]
 
 
@@ -146,6 +148,7 @@ def test_passages_of_a_real_model(shared):
     assert report.numbers["tokens"] == 128
     assert report.numbers["rows"] == 2 * 61 * 40
     assert report.provenance["texts"] == 2
+    assert len(report.provenance["ids_sha256"]) == 16
     assert len(report.provenance["ids"]["chat"]) == 64
 
 
@@ -154,3 +157,96 @@ def test_nothing_absolute_is_written(tmp_path):
     for file in page.parent.iterdir():
         assert str(tmp_path) not in file.read_text(encoding="utf-8")
         assert str(Path.home()) not in file.read_text(encoding="utf-8")
+
+
+TALES = [
+    "Once upon a time there was a little dog who liked to run.",
+    "One day, the sun was very hot and Tom was sad because he lost his ball.",
+    "Lily saw a big red car.",
+]
+
+
+def _frames(report) -> dict[str, pd.DataFrame]:
+    return {table.name: table.frame for table in report.tables}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("bos", ["keep", "none"])
+def test_row_statistics_give_what_captures_give(shared, bos):
+    model = load(str(shared / "models" / "stories260k"))
+    by_rows = sinks.run(model, TALES, bos=bos)
+    by_squares = sinks.run(captures=[capture(model, text, bos=bos) for text in TALES])
+    for name, value in by_squares.numbers.items():
+        assert by_rows.numbers[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+    rows, squares = _frames(by_rows), _frames(by_squares)
+    for name in ("heads", "positions", "texts", "lengths", "headline"):
+        one, other = (frames[name].drop(columns=["text", "input"], errors="ignore") for frames in (rows, squares))
+        pd.testing.assert_frame_equal(one, other, check_dtype=False, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.shared
+def test_bos_models_and_controls_side_by_side(shared, tmp_path):
+    place = shared / "models" / "stories260k"
+    report = sinks.run(str(place), limit=3, bos=["add", "none"], protocol="gu", seed=1)
+    headline = _frames(report)["headline"]
+    assert list(headline["bos"].unique()) == ["add", "none"]
+    assert list(headline["input"].unique()) == ["texts", "random", "repeated"]
+    assert (headline["texts"] == 3).all()
+    texts = _frames(report)["texts"]
+    assert (texts["tokens"] == 64).all()
+    assert set(texts.loc[texts["bos"] == "add", "first_token"]) == {"<s>"}
+    curve = report.curves[0]
+    assert curve.group == "case"
+    assert len(curve.table.frame["case"].unique()) == 4
+    repeated = sinks.run(str(place), limit=3, bos=["add", "none"], protocol="gu", seed=1)
+    pd.testing.assert_frame_equal(headline, _frames(repeated)["headline"])
+    two = sinks.run([str(place), str(place)], TALES, bos="none")
+    assert len(_frames(two)["headline"]) == 8
+    assert two.write(tmp_path / "out").is_file()
+
+
+@pytest.mark.shared
+def test_the_protocol_leaves_short_texts_out_and_counts_them(shared):
+    model = load(str(shared / "models" / "stories260k"))
+    long = " ".join(TALES * 4)
+    report = sinks.run(model, [long, *TALES, long], protocol="gu")
+    assert report.numbers["texts"] == 2
+    assert any("3 texts of fewer than 64 tokens are left out" in note for note in report.notes)
+    with pytest.raises(InterpError, match="none of 3 texts has 64 tokens, which --protocol gu needs"):
+        sinks.run(model, TALES, protocol="gu")
+    with pytest.raises(InterpError, match="--protocol gu fixes 64 tokens a text"):
+        sinks.run(model, TALES, protocol="gu", max_tokens=32)
+    with pytest.raises(InterpError, match="no protocol 'guu'; nearest: gu"):
+        sinks.run(model, TALES, protocol="guu")
+
+
+@pytest.mark.shared
+def test_sink_tokens_and_positions(shared):
+    frames = _frames(sinks.run(str(shared / "models" / "stories260k"), TALES))
+    tokens, positions = frames["sink_tokens"], frames["sink_positions"]
+    assert (tokens.loc[0, "place"], tokens.loc[0, "token"]) == ("first", "<s>")
+    assert positions.loc[0, "position"] == 0
+    assert positions.loc[0, "share_of_weight"] == pytest.approx(tokens.loc[0, "share_of_weight"])
+    assert tokens["share_of_weight"].sum() <= 1 + 1e-9
+
+
+@pytest.mark.shared
+def test_a_run_is_taken_up_and_refuses_another(shared, tmp_path, monkeypatch):
+    place = str(shared / "models" / "stories260k")
+    whole = sinks.run(place, TALES, save=str(tmp_path / "kept"))
+    again = sinks.run(place, TALES, save=str(tmp_path / "kept"), resume=True)
+    assert dict(again.numbers) == dict(whole.numbers)
+    with pytest.raises(InterpError, match="cannot be resumed: it has seed 0 against 3 now"):
+        sinks.run(place, TALES, save=str(tmp_path / "kept"), resume=True, seed=3)
+    monkeypatch.setenv("INTERP_CACHE", str(tmp_path / "cache"))
+    sinks.run(place, TALES)
+    assert not list((tmp_path / "cache" / "rows").iterdir())
+
+
+def test_bootstrap_intervals_are_those_of_the_mean():
+    ones = torch.cat([torch.ones(200), torch.zeros(200)])
+    low, high = interval(ones, torch.ones(400), draws=4000)
+    # The standard error of a share of one half of 400 is 0.025.
+    assert low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.005)
+    assert high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.005)
+    assert all(torch.tensor(interval(torch.ones(1), torch.ones(1))).isnan())
