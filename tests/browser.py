@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
-).split()
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+FLAGS += ["--disable-sync", "--no-first-run"]
 AXE = ROOT / ".venv/node/node_modules/axe-core/axe.min.js"
 SCREENSHOTS = ROOT / "tests/screenshots"
 

@@ -128,7 +128,8 @@ def test_hover_compares_two_keys_of_a_row(shown):
     assert float(told["Δ of the scores"].replace("−", "-")) == pytest.approx(float(row[3] - row[4]), abs=0.01)
     assert number["e^Δ"] == pytest.approx(float(torch.exp(row[3] - row[4])), rel=0.01)
     assert number["weight ratio"] == pytest.approx(float(weights[3] / weights[4]), rel=0.01)
-    assert told["query (row)"].startswith(" w5") and told["key (column)"].startswith(" w3")
+    assert told["query (row)"].startswith(" w5")
+    assert told["key (column)"].startswith(" w3")
 
 
 def test_steps_keys_search_and_links(shown):

@@ -25,6 +25,12 @@ export function isDark(element) {
   return r + g + b > 382;
 }
 
+// Black or white, whichever stands out more on a colour: at least 4.5 to 1 on any.
+export function inkOn([r, g, b]) {
+  const light = (c) => (c / 255 <= 0.04045 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b) > 0.179 ? "#000000" : "#ffffff";
+}
+
 export function palette(element) {
   const dark = isDark(element);
   return {
@@ -173,8 +179,9 @@ function drawNumbers(context, { n, cell, colours, shown, head, stretch }, first,
     for (let key = first.x; key < last.x; key++) {
       const i = query * n + key;
       if (shown.masked && !head.seen[i]) continue;
-      const size = Math.abs(shown.place(i));
-      context.fillStyle = (stretch ? Math.sqrt(size) : size) > 0.56 ? (colours.dark ? "#0b1017" : "#ffffff") : colours.ink;
+      const place = shown.place(i);
+      const size = stretch ? Math.sqrt(Math.abs(place)) : Math.abs(place);
+      context.fillStyle = inkOn((place < 0 ? colours.less : colours.more)[Math.min(255, Math.round(size * 255)) || 0]);
       context.fillText(short(shown.value(i), shown.digits), x0 + (key + 0.5) * cell, y0 + (query + 0.5) * cell);
     }
   }

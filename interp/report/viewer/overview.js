@@ -1,6 +1,6 @@
 // All heads at once: small maps or one measure, by layer and head or ranked. Heads keep the numbers the model gives them.
 import { make } from "./page.js";
-import { palette } from "./draw.js";
+import { inkOn, palette } from "./draw.js";
 
 const CELL = 28;
 
@@ -117,7 +117,7 @@ export class Overview {
         pen.fillStyle = value === null ? colours.unseen : `rgb(${r},${g},${b})`;
         pen.fillRect(0, 0, CELL, CELL);
         if (value !== null) {
-          pen.fillStyle = value / most > 0.56 ? (colours.dark ? "#0b1017" : "#ffffff") : colours.ink;
+          pen.fillStyle = inkOn([r, g, b]);
           pen.font = "10px system-ui, sans-serif";
           pen.textAlign = "center";
           pen.textBaseline = "middle";

@@ -1,4 +1,5 @@
 // What one cell holds, beside another key of its row; the vectors behind it; the whole row as a table.
+import { inkOn } from "./draw.js";
 import { make, number, token } from "./page.js";
 
 function pair(term, ...value) {
@@ -139,7 +140,7 @@ export function showText(viewer) {
     const share = seen ? head.weights[cell] : 0;
     const [r, g, b] = viewer.colours.more[Math.min(255, Math.round(255 * Math.sqrt(share || 0)))];
     button.style.backgroundColor = seen ? `rgb(${r},${g},${b})` : "transparent";
-    button.style.color = seen && Math.sqrt(share) > 0.56 ? (viewer.colours.dark ? "#0b1017" : "#ffffff") : "";
+    button.style.color = seen ? inkOn([r, g, b]) : "";
     button.classList.toggle("hidden-key", !seen);
     button.setAttribute("aria-pressed", String(i === at.query));
     button.setAttribute("aria-label", `${data.tokens[i].trim() || "space"}, token ${i}, ${seen ? `weight ${number(share, 2)}` : "masked"}`);
