@@ -117,6 +117,15 @@ def test_positions_are_ticked_in_whole_numbers() -> None:
     ax = Figure().subplots()
     Curve("c", "", Table.of("t", "", [{"x": i, "y": 0.5} for i in range(1, 21)]), "x", ("y",)).plot(ax)
     assert all(float(tick).is_integer() for tick in ax.get_xticks())
+    ax = Figure().subplots()
+    Curve("c", "", Table.of("t", "", [{"x": x, "y": 0.5} for x in (0.2, 0.4)]), "x", ("y",)).plot(ax)
+    assert not all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
+def test_ids_are_shown_without_separators() -> None:
+    shown = Table.of("t", "", [{"token_id": 15771, "rows": 15771}])._repr_html_()
+    assert ">15771</td>" in shown
+    assert ">15,771</td>" in shown
 
 
 def test_a_signed_grid_is_centred_on_zero() -> None:

@@ -56,7 +56,7 @@ def figure(value: Grid | Curve) -> Figure:
 
 def _grid_size(grid: Grid) -> tuple[float, float]:
     rows, columns = len(grid.rows), len(grid.columns)
-    across, down = min(0.44, 5.4 / columns), min(0.29, 8.5 / rows)
+    across, down = min(0.44, 5.4 / columns), min(0.29, max(5.4 / rows, 0.17), 8.5 / rows)
     if rows == columns:
         across = down = min(0.36, 5.4 / columns)
     return max(across * columns, 1.4) * 1.3, max(down * rows, 0.8) * 1.3  # the axes take about 1/1.3 of either side
@@ -151,7 +151,7 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
         if axis.get_scale() == "log":
             axis.set_major_formatter(_power)
             axis.set_minor_formatter("")
-        elif axis is axes.xaxis and curve.kind != "bars" and curve.table.frame[curve.x].dtype.kind in "iu":
+        elif axis is axes.xaxis and curve.kind != "bars" and _counted(curve.table.frame[curve.x]):
             axis.set_major_locator(_whole())
     if curve.y_limits is not None:
         axes.set_ylim(*curve.y_limits)
@@ -160,6 +160,10 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     _legend(curve, axes)
+
+
+def _counted(column: Any) -> bool:
+    return column.dtype.kind in "iuf" and bool((column.dropna() % 1 == 0).all())
 
 
 def _whole() -> Any:

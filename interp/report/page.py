@@ -183,7 +183,7 @@ def _table(table: Table, id: str, file: str) -> dict[str, Any]:
     frame = table.frame.head(MOST_ROWS)
     columns = [str(name) for name in frame.columns]
     numeric = [pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in frame.dtypes]
-    by_column = [_cells(frame.iloc[:, i].tolist()) for i in range(len(columns))]
+    by_column = [_cells(frame.iloc[:, i].tolist(), str if _is_id(columns[i]) else None) for i in range(len(columns))]
     return {
         "id": id,
         "name": table.name.replace("_", " "),
@@ -197,8 +197,13 @@ def _table(table: Table, id: str, file: str) -> dict[str, Any]:
     }
 
 
-def _cells(values: list[Any]) -> list[tuple[Markup, str]]:
-    shown = text.numbers(values)
+def _is_id(column: str) -> bool:
+    """Numbers that are names: no separators in them."""
+    return column in ("id", "seed") or column.endswith("_id")
+
+
+def _cells(values: list[Any], shown: Callable[[int | float], str] | None = None) -> list[tuple[Markup, str]]:
+    shown = shown or text.numbers(values)
     return [_cell(value, shown) for value in values]
 
 
