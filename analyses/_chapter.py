@@ -39,7 +39,14 @@ class Beside:
     def judge(self, id: str, source: str, what: str, expected: str, measured: str, holds: bool, why: str = "") -> None:
         """A claim of another kind: an equality, an order, a share."""
         made = Claim.judged(
-            f"{self.prefix}-{id}", source, what, expected=expected, measured=measured, holds=holds, model=self.model, why=why
+            f"{self.prefix}-{id}",
+            source,
+            what,
+            expected=expected,
+            measured=measured,
+            holds=bool(holds),
+            model=self.model,
+            why=why,
         )
         self.claims.append(made)
 

@@ -61,7 +61,8 @@ def _part(model: Model, seen: dict[str, Tensor], layer: int) -> Part:
             f"{model.name}: what the hooks of layer {layer} give does not fit together ({shapes}); use route='registry'"
         )
     scale, softcap, window = _settings(model, layer, q)
-    seen_keys = attention.visible(n, window=window, device=q.device)
+    causal = model.is_transformers or getattr(model.module.cfg, "causal", True)
+    seen_keys = attention.visible(n, causal=causal, window=window, device=q.device)
     if bool((scores.float() - weights.float()).abs().masked_fill(~seen_keys, 0).max() == 0) and n > 1:
         raise InterpError(
             f"{model.name}: hook_attn_scores of layer {layer} is taken after softmax on this architecture; no scores can be had here"

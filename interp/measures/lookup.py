@@ -66,3 +66,16 @@ def kernel_parts(query: Float[Tensor, " d"], keys: Float[Tensor, "m d"]) -> Kern
         key_term=-0.5 * (keys**2).sum(-1),
         query_term=(-0.5 * query @ query).expand(len(keys)),
     )
+
+
+def added(
+    weights: Float[Tensor, " m"], values: Float[Tensor, "m d_v"], out: Float[Tensor, "d_v vocab"]
+) -> Float[Tensor, "m vocab"]:
+    """What each position adds to the output scores of one row: weight × value · out. Their sum and the bias are the row's logits.
+
+    >>> import torch
+    >>> added(torch.tensor([0.5, 0.5]), torch.tensor([[2.0], [4.0]]), torch.tensor([[1.0, -1.0]]))
+    tensor([[ 1., -1.],
+            [ 2., -2.]])
+    """
+    return weights[:, None] * (values @ out)

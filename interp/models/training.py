@@ -96,3 +96,24 @@ def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     wanted = targets.expand(logits.shape[:-1])
     flat = nn.functional.cross_entropy(logits.flatten(0, -2), wanted.flatten(), ignore_index=IGNORED, reduction="none")
     return flat.view(wanted.shape)
+
+
+def fit(
+    modules: Sequence[nn.Module], tokens: Tensor, targets: Tensor, updates: int, lr: float, title: str = "training"
+) -> Tensor:
+    """Train like modules at once to predict `targets` [batch, pos] from `tokens`; they hold the trained parameters afterwards.
+
+    Returns the mean loss of each at every update, [update, seed], nats a target; positions whose target is IGNORED do not count.
+    """
+    parameters, forward = stacked(modules), calls(modules[0])
+    count = (targets != IGNORED).sum()
+
+    def step(current: Parameters) -> tuple[Tensor, Tensor]:
+        losses = token_losses(forward(current, tokens), targets).flatten(1).sum(1) / count
+        return losses, losses.detach()
+
+    losses = torch.stack(descend(parameters, step, updates, lr, title))
+    for place, module in enumerate(modules):
+        module.load_state_dict(taken(parameters, place))
+        module.eval()
+    return losses
