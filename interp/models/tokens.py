@@ -61,6 +61,8 @@ def tokenise(
         if not re.fullmatch(r"\s*\d+(\s+\d+)*\s*", text):
             raise InterpError(f"{name} has no tokenizer; give its ids, as numbers with spaces between ('2 0 1')")
         return replace(_from_ids(None, [int(word) for word in text.split()], bos), text=text)
+    if not text:
+        raise InterpError(f"the text is empty: no tokens for {name}; give at least one word")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
