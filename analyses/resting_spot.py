@@ -190,7 +190,8 @@ def _report(
     }
     if "own_pattern" in found:
         frame = found["own_pattern"]
-        numbers["fall_against_induction"] = float(spearmanr(frame["fall"], frame["induction"]).statistic)
+        if frame["fall"].nunique() > 1 and frame["induction"].nunique() > 1:
+            numbers["fall_against_induction"] = float(spearmanr(frame["fall"], frame["induction"]).statistic)
     curves = [
         Curve("evicted", "Loss by place of the query, by first tokens kept, for each window.", next(t for t in tables if t.name == "evicted_places"),
               "query", ("loss",), group="kept", x_label="query position", y_label="loss, nats per token"),
@@ -203,7 +204,7 @@ def _report(
         question="Is the first token a resting spot for heads that find nothing useful?",
         answer=(
             f"{said}. " + (f"What does not: {'; '.join(claim.claim.rstrip('.').lower() for claim in failed)}. " if failed else "")
-            if any(claim.verdict != "not measured here" for claim in claims)
+            if any(claim.verdict in ("holds", "fails") for claim in claims)
             else f"{model.name} has no head that rests on the first token, so the account cannot be tested on it."
         ).strip(),
         numbers=numbers,

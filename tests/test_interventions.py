@@ -1,0 +1,234 @@
+"""What interventions do to planted heads: the rule as an intervention, the resting spot, pruning, and what heads write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import POSITIONS, planted
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+import interp
+from analyses import _resting, _spikes, pruning, resting_spot, score_shift
+from interp import attribution, hooks
+from interp import interventions as change
+from interp.errors import InterpError, UnknownName
+from interp.measures import pruning as measure
+from interp.models import Model
+
+IDS = torch.stack([torch.arange(POSITIONS), torch.arange(20, 20 + POSITIONS)])
+TEXTS = [" ".join(map(str, row)) for row in IDS.tolist()]
+
+
+def tiny(kind: str = "gpt2") -> Model:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if kind == "gpt2":
+            config = GPT2Config(
+                n_layer=3, n_head=3, n_embd=21, n_positions=37, vocab_size=53, n_inner=11, bos_token_id=0, eos_token_id=0
+            )
+            module = GPT2LMHeadModel(config)
+            for parameter in module.parameters():
+                parameter.data.normal_(0, 0.3)
+        else:
+            llama = LlamaConfig(
+                hidden_size=24, intermediate_size=13, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53,
+                max_position_embeddings=37, bos_token_id=0, eos_token_id=0,
+            )  # fmt: skip
+            module = LlamaForCausalLM(llama)
+    return Model.of_transformers(f"tiny-{kind}", module.eval(), None, "drawn", "tests")
+
+
+# The rule as an intervention -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_raised_score_moves_its_weight_by_the_rule_and_nothing_else(kind: str) -> None:
+    report = score_shift.run(tiny(kind), TEXTS[:1], max_tokens=9, deltas=(-8.0, 0.0, 3.0, 8.0))
+    frame = report.tables[0].frame
+    assert len(frame) == tiny(kind).n_layers * tiny(kind).n_heads * 4
+    assert report.numbers["holds"] is True
+    assert report.numbers["zero_is_bit_equal"] is True
+    assert (frame[frame["delta"] == 0]["kl"] == 0).all()
+    assert (frame[frame["delta"] == 8]["weight_after"] > frame[frame["delta"] == 8]["weight_before"]).all()
+    assert (frame[frame["delta"] == 8]["kl"] > 0).any()
+
+
+def test_a_rule_that_is_broken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = score_shift._row
+
+    def doubled(model: Model, ids: torch.Tensor, layer: int, below: object, asked: list[object]) -> object:
+        weights, z, logits = right(model, ids, layer, below, asked)  # type: ignore[arg-type]
+        return (weights * 1.01 if asked else weights), z, logits
+
+    monkeypatch.setattr(score_shift, "_row", doubled)
+    report = score_shift.run(tiny(), TEXTS[:1], max_tokens=9, deltas=(2.0,))
+    assert report.numbers["holds"] is False
+    assert [claim.verdict for claim in report.claims] == ["fails"]
+
+
+def test_one_token_has_no_score_to_move() -> None:
+    with pytest.raises(InterpError, match="two tokens or more"):
+        score_shift.run(tiny(), ["7"])
+
+
+# The resting spot ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_planted_sink_is_hidden_exchanged_and_silenced() -> None:
+    model = planted(previous=False)
+    plain = _resting.observe(model, IDS)
+    sinking = _resting.importance(plain).mean(0) > 0.3
+    assert sinking.tolist() == [[False, True]]
+    frame = _resting.masked(model, IDS, plain, sinking).set_index("condition")
+    assert frame.loc["nothing changed", "rise"] == 0
+    assert frame.loc["key 0 hidden from the sinking heads", "on_key_0"] == pytest.approx(
+        float(plain.weights[:, :, 0, 3:, 0].mean()) / 2, rel=1e-5
+    )
+    assert frame.loc["key 0 hidden from all heads", "on_key_0"] == 0
+    places = _resting.place_or_token(model, IDS, plain).set_index("condition")
+    tokens, rows = places.loc["tokens 0 and 5 exchanged"], places.loc["position rows 0 and 5 exchanged"]
+    assert tokens["on_first_place"] > 0.5 > tokens["on_other_place"]  # made by the place, not by the token
+    assert rows["on_other_place"] > 0.5 > rows["on_first_place"]
+
+
+def test_silencing_a_value_leaves_the_weights() -> None:
+    model = tiny("llama")
+    plain = _resting.observe(model, IDS)
+    seen = _resting.observe(model, IDS, {"blocks.0.attn.hook_v": _resting.silence_value(0)})
+    assert torch.equal(seen.weights[:, 0], plain.weights[:, 0])
+    assert not torch.equal(seen.loss, plain.loss)
+
+
+def test_spikes_are_found_where_planted_and_cut() -> None:
+    model = planted(previous=False)
+    with torch.no_grad():
+        model.module.transformer.wte.weight.mul_(100)  # so that no place's own unit vector is 100 times the median
+        model.module.transformer.wpe.weight[0, 0] = 5000.0
+    plain = _resting.observe(model, IDS)
+    found = _spikes.spikes(model, IDS, plain)
+    assert found.loc[0, ["position", "dimension", "spike_tokens"]].tolist() == [0, 0, 2]
+    assert found.loc[0, "times_median"] > 1000
+    cut = _spikes.cut(model, IDS, plain).set_index("condition")
+    assert cut.loc["spikes cut", "rise"] != 0
+    pieces = [["a", ".", "b"] + ["c"] * (POSITIONS - 3)] * 2
+    frame, marks = _spikes.secondary(model, IDS, pieces, plain)
+    assert marks["all"] == pytest.approx(1 / (POSITIONS - 9))
+    assert list(frame.columns)[:4] == ["text", "position", "token_id", "token"]
+
+
+def test_a_window_with_everything_kept_is_full_attention() -> None:
+    model = tiny("llama")
+    frame, places = _resting.evicted(model, IDS, [5], [0, POSITIONS])
+    loss = frame.set_index("kept")["loss"]
+    assert loss[str(POSITIONS)] == pytest.approx(loss["full"], abs=1e-6)
+    assert loss["0"] != pytest.approx(loss["full"], abs=1e-6)
+    assert set(places["kept"]) == {"full", "0", str(POSITIONS)}
+
+
+def test_fall_is_zero_where_nothing_repeats() -> None:
+    frame = _resting.own_pattern(planted(), 7, 0)
+    assert frame["fall"].abs().max() < 0.05  # neither planted head looks for repeats
+    assert (frame["induction"] < 0.5).all()
+
+
+def test_the_report_says_what_would_have_counted_against_it() -> None:
+    report = resting_spot.run(planted(), TEXTS, max_tokens=POSITIONS, period=8, evict_length=0)
+    verdicts = {claim.id: claim.verdict for claim in report.claims}
+    assert verdicts["resting-place"] == "holds"
+    assert all(claim.expected for claim in report.claims)
+    assert report.numbers["sinking_heads"] == 1
+    none = resting_spot.run(planted(False, False), TEXTS, max_tokens=POSITIONS, period=8, evict_length=0)
+    assert [claim.id for claim in none.claims] == ["resting-spot"]
+    assert "cannot be tested" in none.answer
+
+
+# What heads write -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_contributions_add_up_and_a_silenced_head_gives_none(kind: str) -> None:
+    model = tiny(kind)
+    right, wrong = torch.tensor([3, 4]), torch.tensor([5, 6])
+    found = attribution.head_contributions(model, IDS, right, wrong)
+    assert found.error < 1e-4
+    last = change.logits(model, IDS)[:, -1]
+    assert torch.allclose(found.difference, (last[[0, 1], right] - last[[0, 1], wrong]).double(), atol=1e-5)
+    with hooks.edit(model, {"1.2": torch.zeros_like}):
+        silenced = attribution.head_contributions(model, IDS, right, wrong)
+    assert float(silenced.heads[:, 1, 2].abs().max()) == 0
+    assert torch.allclose(silenced.heads[:, 0], found.heads[:, 0], atol=1e-1)
+    assert float(found.heads[:, 1, 2].abs().max()) > 0
+
+
+def test_contribution_of_the_last_layer_is_what_its_removal_takes() -> None:
+    """In the last layer, with the scale held and no MLP after it, a head's contribution is the whole of its direct effect."""
+    model = tiny("llama")
+    for block in model.module.model.layers:
+        block.mlp.down_proj.weight.data.zero_()
+    right, wrong = torch.tensor([3, 4]), torch.tensor([5, 6])
+    found = attribution.head_contributions(model, IDS, right, wrong)
+    norm, unembed = model.module.model.norm, model.module.lm_head
+    with hooks.trace(model, "ln_final.hook_in") as seen:
+        change.logits(model, IDS)
+        before = seen["ln_final.hook_in"][:, -1]
+    with hooks.trace(model, "ln_final.hook_in") as seen, hooks.edit(model, {"1.1": torch.zeros_like}):
+        change.logits(model, IDS)
+        after = seen["ln_final.hook_in"][:, -1]
+    scale = before.pow(2).mean(-1, keepdim=True).add(norm.variance_epsilon).rsqrt()
+    expected = (((before - after) * scale * norm.weight) * (unembed.weight[right] - unembed.weight[wrong])).sum(-1)
+    assert torch.allclose(found.heads[:, 1, 1].float(), expected, atol=1e-5)
+
+
+def test_the_toy_has_no_norm_to_follow(toy: Model) -> None:
+    with pytest.raises(InterpError, match="no final norm"):
+        attribution.head_contributions(toy, torch.tensor([[1, 2]]), torch.tensor([1]), torch.tensor([2]))
+
+
+# Pruning ------------------------------------------------------------------------------------------------------------------
+
+
+def test_pruning_finds_the_head_that_matters_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    model, save = tiny(), tmp_path / "kept.json"
+    report = pruning.run(model, TEXTS, max_tokens=POSITIONS, steps=3, orders=1, save=save)
+    frame = report.tables[0].frame
+    assert len(frame) == 9
+    alone = change.loss(model, IDS, {"2.1": torch.zeros_like}) - change.loss(model, IDS)
+    zeroed = pruning.run(model, TEXTS, max_tokens=POSITIONS, steps=3, orders=1, replace="zero").tables[0].frame
+    at = zeroed[(zeroed["layer"] == 2) & (zeroed["head"] == 1)].iloc[0]
+    assert at["rise"] == pytest.approx(float(alone.mean()), abs=1e-6)
+    held = json.loads(save.read_text())
+    gone = held["values"].pop("1.1")
+    held["values"]["0.0"] = [0.125, 0.125]
+    save.write_text(json.dumps(held))
+    again = pruning.run(model, TEXTS, max_tokens=POSITIONS, steps=3, orders=1, save=save).tables[0].frame
+    assert again[(again["layer"] == 0) & (again["head"] == 0)]["rise"].iloc[0] == 0.125  # kept, not measured again
+    assert again[(again["layer"] == 1) & (again["head"] == 1)]["rise"].iloc[0] == pytest.approx(sum(gone) / 2)
+    with pytest.raises(InterpError, match="another replace"):
+        pruning.run(model, TEXTS, max_tokens=POSITIONS, steps=3, orders=1, replace="zero", save=save)
+    with pytest.raises(UnknownName, match="replacement"):
+        pruning.run(model, TEXTS, replace="median")
+
+
+def test_orders_and_intervals_by_hand() -> None:
+    rise = torch.tensor([[0.3, 0.1], [0.2, 0.1]])
+    assert measure.gentlest_first(rise) == [(0, 1), (1, 1), (1, 0), (0, 0)]
+    assert sorted(measure.random_order(2, 3, 1)) == [(layer, head) for layer in range(2) for head in range(3)]
+    assert measure.share_within([(0, 1.0), (2, 1.005), (4, 1.02), (6, 1.0)], 1.0, 8) == 0.25
+    low, high = measure.interval(torch.tensor([1.0, 2.0, 3.0]))
+    assert 1 <= low < 2 < high <= 3
+    assert measure.interval(torch.tensor([2.0])) == (2.0, 2.0)
+
+
+def test_nothing_is_left_behind() -> None:
+    model = tiny()
+    before = change.logits(model, IDS)
+    resting_spot.run(model, TEXTS, max_tokens=POSITIONS, period=8, evict_length=0)
+    score_shift.run(model, TEXTS[:1], max_tokens=5, deltas=(1.0,))
+    assert torch.equal(change.logits(model, IDS), before)
+    assert torch.equal(interp.Model.logits(model, IDS[0]), model.logits(IDS[0]))
