@@ -55,7 +55,9 @@ def run(
     if made.n_tokens < 2:
         raise InterpError("the row of a one-token text has one key; give a text of two tokens or more")
     assert made.ids is not None
-    frame = pd.DataFrame([line for layer in track(made.layers, f"{model.name}: layers") for line in shifts(model, made, layer, deltas)])
+    frame = pd.DataFrame(
+        [line for layer in track(made.layers, f"{model.name}: layers") for line in shifts(model, made, layer, deltas)]
+    )
     return _report(model, made, frame)
 
 
@@ -76,7 +78,9 @@ def shifts(model: Model, made: Capture, layer: int, deltas: Sequence[float]) -> 
         # Always whole batches of one shape, so that the same sums are done in the same order with and without the change.
         some = asked[start : start + step]
         moved = _row(model, ids, layer, below, some)
-        lines += [_line(layer, one, *(tuple(part[at] for part in side) for side in (plain, moved))) for at, one in enumerate(some)]
+        lines += [
+            _line(layer, one, *(tuple(part[at] for part in side) for side in (plain, moved))) for at, one in enumerate(some)
+        ]
     return lines
 
 
@@ -129,7 +133,9 @@ def _report(model: Model, made: Capture, frame: pd.DataFrame) -> Report:
     by_delta = frame.groupby("delta", as_index=False)[
         ["weight_before", "weight_after", "weight_by_rule", "z_change", "logit_change", "kl"]
     ].mean()
-    course = Table("by_delta", "Means over all heads, by δ.", by_delta, {"kl": "nats, plain against changed next-token distribution"})
+    course = Table(
+        "by_delta", "Means over all heads, by δ.", by_delta, {"kl": "nats, plain against changed next-token distribution"}
+    )
     largest = frame["delta"].abs().max()
     effect = frame[frame["delta"] == frame["delta"].max()].pivot(index="layer", columns="head", values="kl")
     holds = worst <= tolerance and ratios <= 10 * tolerance
