@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hostile import STANDING, TOKENS, Page, sample, short
 
 from interp.errors import InterpError
 from interp.report import folder, from_csv
-from reports import STANDING, TOKENS, Page, sample, short
 
 
 def test_written_files(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_same_input_same_bytes_under_any_locale_and_settings(tmp_path: Path) -> 
     sample().write(tmp_path / "a")
     code = (
         "import sys, matplotlib; matplotlib.rcParams.update({'font.size': 22, 'svg.fonttype': 'path'})\n"
-        "from reports import sample; sample().write(sys.argv[1])"
+        "from hostile import sample; sample().write(sys.argv[1])"
     )
     plain = {
         "PYTHONCOERCECLOCALE": "0",

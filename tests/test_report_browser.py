@@ -1,49 +1,79 @@
-"""Reports in a headless Chromium: no error, no request, no sideways scrolling; sorting by mouse and key."""
+"""Reports in a headless Chromium: no error, no request, no sideways scrolling; sorting by mouse and key; viewers inside; scripts off."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from browser import browser, opened
+from hostile import TOKENS, sample, short
 
-from reports import TOKENS, sample
+import interp
+
+pytestmark = pytest.mark.browser
+NARROW = {"width": 400, "scheme": "dark"}
 
 
-@pytest.mark.browser
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    """Dark and light, wide and narrow, without network: no error, no request, no sideways scrolling; tables sort by mouse and key."""
-    browsers = pytest.importorskip("playwright.sync_api")
-    chromium = next(
-        filter(Path.exists, map(Path, ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"))), None
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def index(toy: interp.Model, tmp_path_factory: pytest.TempPathFactory) -> str:
+    captures = [interp.capture(toy, "The team colour is red. So the players wear")]
+    return sample(captures=captures).write(tmp_path_factory.mktemp("written") / "r").as_uri()
+
+
+@pytest.mark.parametrize("look", [{}, NARROW], ids=["wide and light", "narrow and dark"])
+def test_a_report_fits_and_its_table_sorts(chromium: Any, index: str, look: dict[str, Any]) -> None:
+    with opened(chromium, index, **look) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.locator(".scroll th button").count() == 3
+        table = tab.locator(".scroll > table").last
+        table.get_by_role("button", name="weight").focus()
+        tab.keyboard.press("Enter")
+        assert table.locator("tbody tr").first.locator("td").first.inner_text() == "0"
+        tab.keyboard.press("Enter")
+        assert table.locator("th").last.get_attribute("aria-sort") == "ascending"
+        assert table.locator("tbody tr").first.locator("td").first.inner_text() == str(len(TOKENS) - 1)
+        assert tab.locator(".interp-viewer canvas").count() > 0
+
+
+def test_text_of_figures_stays_inside_them(chromium: Any, index: str) -> None:
+    with opened(chromium, index) as tab:
+        outside = tab.evaluate("""[...document.querySelectorAll("svg.drawn")].flatMap((svg) => {
+          const frame = svg.getBoundingClientRect();
+          return [...svg.querySelectorAll("text")].filter((text) => {
+            const box = text.getBoundingClientRect();
+            return box.left < frame.left - 3 || box.right > frame.right + 3 || box.top < frame.top - 3 || box.bottom > frame.bottom + 3;
+          }).map((text) => text.textContent);
+        })""")
+        assert outside == []
+
+
+def test_a_report_reads_with_scripts_off(chromium: Any, index: str) -> None:
+    with opened(chromium, index, scripts=False) as tab:
+        assert tab.locator("th button").count() == 0
+        assert tab.locator(".scroll > table").last.locator("tbody tr").count() == len(TOKENS)
+        assert tab.locator("svg.drawn").count() == 2
+        assert "Half of it." in tab.locator("body").inner_text()
+
+
+def test_two_reports_in_one_page_both_work(chromium: Any, toy: interp.Model, tmp_path: Path) -> None:
+    one, two = (
+        short(answer=text, captures=[interp.capture(toy, text)])._repr_html_()
+        for text in ("The team colour is red", "The team colour is blue")
     )
-    index = sample().write(tmp_path / "r")
-    both = tmp_path / "both.html"
-    both.write_text(f"<meta charset=utf-8>{sample()._repr_html_()}{sample(answer='Other.')._repr_html_()}", encoding="utf-8")
-    with browsers.sync_playwright() as play:
-        try:
-            browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        except browsers.Error as missing:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"no Chromium here: {str(missing).splitlines()[0]}")
-        said: list[str] = []
-        for scheme, width in (("light", 1400), ("dark", 400)):
-            tab = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, offline=True).new_page()
-            tab.on("console", lambda message: said.append(message.text))
-            tab.on("pageerror", lambda error: said.append(str(error)))
-            tab.on(
-                "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None
-            )
-            for place, tables in ((index, 1), (both, 2)):
-                tab.goto(place.as_uri())
-                assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-                assert tab.locator("th button").count() == 3 * tables
-            last = tab.locator("table").last
-            last.get_by_role("button", name="weight").focus()
-            tab.keyboard.press("Enter")
-            tab.keyboard.press("Enter")
-            assert last.locator("th").last.get_attribute("aria-sort") == "ascending"
-            assert last.locator("tbody tr").first.locator("td").first.inner_text() == str(len(TOKENS) - 1)
-        browser.close()
-    assert said == []
+    (tmp_path / "both.html").write_text(f"<meta charset=utf-8>{one}{two}", encoding="utf-8")
+    with opened(chromium, (tmp_path / "both.html").as_uri(), **NARROW) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.locator(".scroll th button").count() == 6
+        assert tab.locator(".interp-viewer[data-ready]").count() == 2
+        for part, last in ((0, "red"), (1, "blue")):
+            assert last in tab.locator(".interp-viewer").nth(part).inner_text()
+        tab.locator(".scroll th button").first.click()
+        assert tab.locator("th[aria-sort]").count() == 1

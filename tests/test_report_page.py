@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hostile import STANDING, TOKENS, Page, sample, short
 
 from interp.errors import InterpError, UnknownName
 from interp.report import from_csv, page
 from interp.results import Curve, Grid, Table
-from reports import STANDING, TOKENS, Page, sample, short
 
 
 @pytest.fixture(scope="module")
