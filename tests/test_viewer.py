@@ -13,7 +13,7 @@ from interp import attention
 from interp.capturing import Capture
 from interp.report import view
 from interp.report.text import visible
-from tests.browser import browser, opened
+from tests.browser import browser, opened, until
 
 pytestmark = pytest.mark.browser
 HOSTILE = (
@@ -117,7 +117,7 @@ def test_hover_compares_two_keys_of_a_row(shown):
             f"(() => {{ const v = {VIEWER}; return [v.margin.left + 3.5 * v.drawn, v.margin.top + 5.5 * v.drawn]; }})()"
         )
         page.mouse.move(box["x"] + x, box["y"] + y)
-        page.wait_for_function(f"{VIEWER}.hover?.key === 3 && {VIEWER}.hover?.query === 5")
+        until(page, f"{VIEWER}.hover?.key === 3 && {VIEWER}.hover?.query === 5")
         told = cell(page)
     row, weights = capture.scores[0, 1, 5], capture.weights[0, 1, 5]
     number = {
@@ -138,7 +138,7 @@ def test_steps_keys_search_and_links(shown):
         name = page.locator(".name")
         assert name.text_content() == "Head 3.0"
         page.locator(".search, input[type=search]").fill("9.9")
-        page.wait_for_function("document.querySelector('.name').textContent === 'Head 9.9'")
+        until(page, "document.querySelector('.name').textContent === 'Head 9.9'")
         page.locator("input[type=search]").fill("4.1")
         assert "no head 4.1" in page.locator(".found").text_content()
         page.locator("input[type=search]").fill("")
@@ -148,10 +148,10 @@ def test_steps_keys_search_and_links(shown):
             assert page.locator(f"[data-step={step}]").get_attribute("aria-pressed") == "true"
             assert f"step={step}" in page.url
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.querySelector('.name').textContent === 'Head 9.10'")
+        until(page, "document.querySelector('.name').textContent === 'Head 9.10'")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("document.querySelector('.name').textContent === 'Head 9.8'")
+        until(page, "document.querySelector('.name').textContent === 'Head 9.8'")
         grid = page.locator(".grid")
         grid.focus()
         for key in ("Home", "ArrowUp", "ArrowRight", "Enter", "ArrowRight", "3"):
@@ -168,9 +168,9 @@ def test_steps_keys_search_and_links(shown):
 def test_overview_sorts_heads_and_opens_them(shown):
     capture = made(layers=(3, 9), heads=4)
     with shown(capture) as page:
-        page.wait_for_selector(".overview[data-painted=maps]")
+        until(page, "!!document.querySelector('.overview[data-painted=maps]')", 120)
         page.get_by_label("Head 9.2").click()
-        page.wait_for_function("document.querySelector('.name').textContent === 'Head 9.2'")
+        until(page, "document.querySelector('.name').textContent === 'Head 9.2'")
         page.locator(".overview select").select_option("first_weight")
         page.locator(".overview input[type=checkbox]").check()
         ranked = page.locator(".ranked b").all_text_contents()
