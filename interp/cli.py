@@ -64,13 +64,13 @@ def _refused(message: str) -> int:
 @app.command(
     "run",
     add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def run_command(
-    ctx: typer.Context,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME|FILE.py", help="An analysis by name, or a file with run(...).")
     ] = None,
+    options: Annotated[list[str] | None, typer.Argument(metavar="[--option value]...", help="What the analysis takes.")] = None,
 ) -> int:
     """Answer one question: writes a page, its tables and summary.json. `interp run NAME --help` shows what NAME takes."""
     from interp import running
@@ -78,7 +78,7 @@ def run_command(
     if name in (None, "-h", "--help"):
         print(running.overview())
         return 0
-    return running.run(str(name), ctx.args)
+    return running.run(str(name), options or [])
 
 
 @app.command("list")
