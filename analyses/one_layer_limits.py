@@ -101,7 +101,7 @@ def _swap(texts: Sequence[str]) -> tuple[Table, dict[str, Any]]:
     """The toy on a text and the same with two tokens swapped: every token's score and weight in both."""
     model = load("toy")
     pair = [capture(model, text) for text in texts]
-    rows, order = [], [sorted(range(one.n_tokens), key=lambda place, one=one: (one.tokens[place], place)) for one in pair]
+    rows, order = [], [[place for _, place in sorted((token, place) for place, token in enumerate(one.tokens))] for one in pair]
     (scores, weights), (other_scores, other_weights) = map(_last_row, pair)
     for here, there in zip(*order, strict=True):
         rows.append(
