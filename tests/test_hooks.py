@@ -76,9 +76,9 @@ def test_a_typo_fails_before_anything_is_placed(model, names, reason):
 
 
 def test_an_edit_of_another_shape_is_refused_by_name(model):
-    with pytest.raises(interp.InterpError, match=r"the edit of 1.2 returned \(1, 11\), expected \(1, 11, 10\)"):
-        with interp.edit(model, {"1.2": lambda z: z[..., 0]}):
-            logits(model)
+    reason = r"the edit of 1.2 returned \(1, 11\), expected \(1, 11, 10\)"
+    with pytest.raises(interp.InterpError, match=reason), interp.edit(model, {"1.2": lambda z: z[..., 0]}):
+        logits(model)
     with pytest.raises(interp.InterpError, match="this point has 3 heads"), interp.edit(model, {"1.5:hook_v": torch.zeros_like}):
         logits(model)
     assert hooks_on(model) == 0
