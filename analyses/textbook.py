@@ -14,7 +14,7 @@ from typing import Any
 
 import analyses
 from analyses import _puzzles
-from analyses._textbook import LARGEST, counted, listed, puzzle_claims, without_gpt2
+from analyses._textbook import LARGEST, counted, listed, puzzle_claims, unpruned, without_gpt2
 from interp import models
 from interp.cli import analysis_main
 from interp.errors import InterpError, UnknownName
@@ -50,7 +50,7 @@ def run(
     captures: Any = None,
     *,
     only: Sequence[str] = (),
-    skip: Sequence[str] = ("leads",),
+    skip: Sequence[str] = ("leads", "pruning"),
     puzzles: bool = True,
     pages: bool = False,
     dtype: str = "float32",
@@ -66,7 +66,10 @@ def run(
         claims += found
         lines.append(line)
     if captures is not None and "sinks" in names:
-        claims += [_renamed(claim, "recorded") for claim in _run("sinks", {"captures": captures}).claims]
+        claims += [
+            _renamed(claim, "recorded")
+            for claim in _run("sinks", {"captures": captures, "limit": None, "max_tokens": None}).claims
+        ]
     tables = []
     accuracy: dict[str, Any] = {}
     if puzzles and loaded.tokenizer is not None and loaded.is_transformers:
@@ -77,6 +80,7 @@ def run(
     if not only:
         claims += counted(loaded)
         claims += without_gpt2(claims, loaded)
+        claims += unpruned(loaded) if "pruning" not in names else []
     claims = _once(claims)
     count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in ("holds", "fails", "not measured")}
     by_source = _by_source(claims)
@@ -102,6 +106,7 @@ def run(
             "not measured: nothing was computed for it in this run; `why` says what would make it measurable.",
         ],
         notes=[
+            *([f"Left out: {', '.join(skip)}; pass --skip none to run all."] if skip and not only else []),
             "Every analysis ran here with small settings (few texts, short ones); its own report takes larger ones.",
             "A claim about GPT-2 that was measured on another model stands under that model's name; GPT-2's own line stays not measured.",
             *[f"{line['analysis']} could not run here: {line['note']}" for line in lines if line["note"]],
