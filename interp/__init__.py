@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp import attention, corpus, measures, rows
-    from interp.capturing import Capture, capture, read
+    from interp.capturing import Capture, capture, captures, read
     from interp.errors import InterpError
     from interp.hooks import edit, trace
     from interp.models import Model, load
@@ -28,6 +28,7 @@ _HOME = {
     "load": "interp.models",
     "Model": "interp.models",
     "capture": "interp.capturing",
+    "captures": "interp.capturing",
     "Capture": "interp.capturing",
     "read": "interp.capturing",
     "trace": "interp.hooks",
@@ -57,6 +58,7 @@ __all__ = [
     "Table",
     "attention",
     "capture",
+    "captures",
     "corpus",
     "edit",
     "load",
