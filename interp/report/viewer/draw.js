@@ -224,8 +224,12 @@ function drawTotals(context, { n, cell, margin, colours, head, width }, first, l
   context.fillStyle = colours.ink;
   for (let query = first.y; query < last.y; query++) {
     const y = y0 + (query + 0.5) * cell;
-    if (query % every === 0 && y > margin.top) context.fillText(short(Math.exp(head.tops[query]) * head.totals[query], 2), x + 8, y);
+    if (query % every === 0 && y > margin.top) context.fillText(sum(Math.exp(head.tops[query]) * head.totals[query]), x + 8, y);
   }
+}
+
+function sum(value) {
+  return value >= 1e5 ? value.toExponential(2).replace("e+", "e") : value >= 1000 ? value.toFixed(0) : short(value, 2);
 }
 
 function fit(context, name, room) {

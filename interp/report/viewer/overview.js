@@ -34,7 +34,7 @@ export class Overview {
 
   set(show, ranked) {
     const { layers, heads, measures, meanings } = this.data;
-    if (ranked && show === "maps") show = Object.keys(measures)[0];
+    if (ranked && show === "maps") show = "first_weight";
     Object.assign(this, { show, ranked });
     this.select.value = show;
     this.sort.checked = ranked;
