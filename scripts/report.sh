@@ -19,7 +19,7 @@ case $lacks in
   *) cat .venv/gpt2.txt >&2; exit "$lacks" ;;
 esac
 
-[ ! -f analyses/textbook.py ] || "$interp" run textbook
+[ ! -f analyses/textbook.py ] || "$interp" run textbook --pages
 "$interp" view --model toy --text "The team colour is red. So the players wear" --out reports/view-toy.html
 "$interp" view --model smollm2 --text "$sentence" --bos none --out reports/view-smollm2.html
 echo

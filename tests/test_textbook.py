@@ -117,3 +117,12 @@ def test_the_likelier_reading_is_the_answer(smollm2):
     assert frame["log_likelihood_b"][1] == pytest.approx(by_hand, abs=1e-3)
     assert frame["answered"][1] == "five,"
     assert bool(frame["right"][1])
+
+
+def test_pages_are_written_and_linked(planted, toy, tmp_path, monkeypatch):
+    planted("planted_water")
+    monkeypatch.chdir(tmp_path)
+    report = textbook.run(toy, only=["planted_water"], pages=True)
+    assert (tmp_path / "reports" / "wet-water" / "index.html").is_file()
+    assert '<a href="../wet-water/index.html">' in report.html()
+    assert "<a href" not in textbook.run(toy, only=["planted_water"]).files()["analyses.csv"].frame["page"][0]

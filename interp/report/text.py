@@ -61,9 +61,14 @@ def html(value: object) -> Markup:
 
 
 def cell(text: str) -> Markup:
-    """A token or another text cell: as `html`, with spaces at either end marked by a dot that is no part of the text."""
+    """A token or another text cell: as `html`, with spaces at either end marked by a dot that is no part of the text.
+
+    The page of another report beside this one (`../NAME/index.html`, nothing else) becomes a link.
+    """
     if not text:
         return Markup('<span class="empty" title="empty text"></span>')
+    if re.fullmatch(r"\.\./[a-z0-9.-]+/index\.html", text):
+        return Markup('<a href="{0}">{0}</a>').format(text)
     bare = text.strip(" ")
     if len(bare) == len(text):
         return html(text)
