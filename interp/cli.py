@@ -37,7 +37,7 @@ app = typer.Typer(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    sys.exit(call(app, arguments))
+    sys.exit(_said(call(app, arguments)))
 
 
 def call(command: typer.Typer, arguments: list[str] | None = None, name: str = "interp") -> int:
@@ -49,11 +49,17 @@ def call(command: typer.Typer, arguments: list[str] | None = None, name: str = "
     except _USAGE_ERROR as error:
         return _refused(f"{error.format_message()} See {name} --help")
     except (KeyboardInterrupt, typer.Abort):
-        print("interp: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `interp list | head`: the reader has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _said(code: int) -> int:
+    """The code; an interruption is said once, however deep it was caught (Typer catches some by itself)."""
+    if code == 130:
+        print("interp: interrupted", file=sys.stderr)
+    return code
 
 
 def _refused(message: str) -> int:
@@ -210,4 +216,4 @@ def analysis_main(run: Any) -> None:
 
     home = run.__globals__
     name = home["__spec__"].name.rpartition(".")[2] if home.get("__spec__") else Path(home["__file__"]).stem
-    sys.exit(call(running.command(name, run), sys.argv[1:], name=name))
+    sys.exit(_said(call(running.command(name, run), sys.argv[1:], name=name)))
