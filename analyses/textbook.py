@@ -27,6 +27,7 @@ from interp.results import Claim, Curve, Table
 SHORT = {"limit": 4, "max_tokens": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
     "colour_recall": {"seeds": 20},
+    "one_layer_limits": {"starts": 2, "updates": 150},
     "cost": {"sizes": (256, 512, 1024), "repeats": 1, "max_tokens": 128, "lengths": (4, 16), "updates": 100},
     "heads": {"limit": 4, "max_tokens": 64, "period": 50},
     "pruning": {"limit": 2, "max_tokens": 24, "steps": 6, "orders": 1},
