@@ -33,9 +33,9 @@ def texts(count: int) -> Iterator[Text]:
         yield Text(" ".join(draw.choices(words, k=draw.randint(WORDS - 20, WORDS + 20))), f"text {number}", f"made:{number}")
 
 
-def child(model: str, count: int, path: Path) -> None:
+def child(model: str, detail: str, count: int, path: Path) -> None:
     """What is killed: one run that resumes where it can."""
-    measure(interp.load(model), texts(count), "full", bos="keep", max_tokens=512, save=path, every=16, resume=True)
+    measure(interp.load(model), texts(count), detail, bos="keep", max_tokens=512, save=path, every=16, resume=True)
 
 
 def watched(arguments: list[str], stop_after: float | None) -> tuple[bool, list[tuple[float, int]]]:
@@ -75,16 +75,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.long_run", description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--texts", type=int, default=20000)
+    parser.add_argument("--detail", default="first", choices=("first", "full"))
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--child", type=Path)
     asked = parser.parse_args()
     if asked.child:
-        return child(asked.model, asked.texts, asked.child)
+        return child(asked.model, asked.detail, asked.texts, asked.child)
     draw = random.Random(asked.seed)
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / "whole", Path(folder) / "killed"
-        call = [asked.model, "--texts", str(asked.texts), "--child"]
+        call = [asked.model, "--detail", asked.detail, "--texts", str(asked.texts), "--child"]
         start = time.monotonic()
         _, sizes = watched([*call, str(paths[0])], None)
         took = time.monotonic() - start

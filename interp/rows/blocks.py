@@ -168,6 +168,9 @@ def _block(layer: _Layer, buffers: Buffers, text: int, kv_head: int, start: int,
 
     groups = s.view(-1, GROUP, width)
     tops = groups.amax(1)
+    if bool(torch.isnan(tops).any()):
+        tail.masked_fill_(hidden.repeat(1, shared) == HIDDEN, HIDDEN)  # a NaN that is hidden breaks no row
+        tops = groups.amax(1)
     best = top = tops.amax(0)
     if masking.sinks is not None:
         sink = (masking.sinks.float() * LOG2E).view(-1, shared)[kv_head].repeat_interleave(rows)

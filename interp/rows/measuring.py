@@ -230,7 +230,7 @@ class Run:
         for place, layer in enumerate(seen.layers):
             visible = seen.visible[place][None, None]
             scores = seen.scores[place][None].masked_fill(~visible, -torch.inf)
-            one.add(layer, squares.readings_of(scores, seen.weights[place][None], visible, one.real, full=self.full), visible)
+            one.add(layer, squares.readings_of(scores, seen.weights[place][None], one.real, full=self.full), visible)
 
 
 def _singly(batch: Batch) -> Iterator[Batch]:
