@@ -36,8 +36,8 @@ def main() -> None:
     for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
         model = interp.load("smollm2", device=device)
         for length in asked.sizes or (SIZES if device == "cpu" else CUDA_SIZES):
-            lines += _at_length(model, length, asked.repeats, asked.squares)
-            _print(lines)
+            lines += (found := _at_length(model, length, asked.repeats, asked.squares))
+            _print(found)
     lines = _with_growth(lines)
     table = Table.of("forwards", "One text of random ids through smollm2, each way beside the plain forward.", lines)
     starts = Table.of("starts", "Seconds of a process, median of 5.", _starts())
