@@ -51,7 +51,7 @@ def run(
     captures: Any = None,
     *,
     only: Sequence[str] = (),
-    skip: Sequence[str] = ("leads", "pruning"),
+    skip: Sequence[str] = ("leads", "pruning", "resting_spot", "score_shift"),
     puzzles: bool = True,
     pages: bool = False,
     dtype: str = "float32",
