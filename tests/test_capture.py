@@ -78,7 +78,7 @@ def test_what_is_asked_for_wrongly_is_refused_in_one_line(toy):
         ((model, list(IDS), []), {}, r"no layers were asked for"),
         ((model, []), {}, r"at least one number"),
         ((model, [500]), {}, r"id 500 is not in the vocabulary of tiny-llama: ids run from 0 to 100"),
-        ((model, [[1, 2]]), {}, r"ids of one text are one row"),
+        ((model, torch.tensor([[1, 2]])), {}, r"ids of one text are one row"),
         ((model, list(IDS)), {"route": "magic"}, r"route='magic'; give auto, registry, operations, hooks"),
         ((toy, [1, 2]), {"route": "registry"}, r"toy is no transformers model; use route='hooks'"),
         ((model, "a text"), {}, r"tiny-llama has no tokenizer; give its ids"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -19,11 +19,11 @@ from interp.capturing.captured import TENSORS, Capture
 from interp.capturing.checks import Check, checks, left_out, logits_check, not_finite, prove
 from interp.capturing.files import read, save
 from interp.capturing.parts import Part, assemble
-from interp.capturing.recording import ROUTES, Route, attending, chosen_layers, record, record_padded
+from interp.capturing.recording import ROUTES, attending, chosen_layers, record, record_padded
 from interp.errors import InterpError
 from interp.models import Model, Tokens, load
 
-__all__ = ["ROUTES", "TENSORS", "Capture", "Check", "Route", "capture", "captures", "checks", "chosen_layers", "read", "save"]
+__all__ = ["ROUTES", "TENSORS", "Capture", "Check", "capture", "captures", "checks", "chosen_layers", "read", "save"]
 
 
 def capture(
@@ -32,7 +32,7 @@ def capture(
     layers: Iterable[int] | None = None,
     bos: str = "keep",
     *,
-    route: Route = "auto",
+    route: str = "auto",
     max_tokens: int | None = None,
     limit: int | None = None,
 ) -> Capture:
@@ -59,7 +59,7 @@ def captures(
     layers: Iterable[int] | None = None,
     bos: str = "keep",
     *,
-    padding: Literal["right", "left"] = "right",
+    padding: str = "right",
     max_tokens: int | None = None,
     limit: int | None = None,
 ) -> list[Capture]:

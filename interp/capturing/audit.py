@@ -19,7 +19,7 @@ from interp.capturing.audited import Audit, Line, worst_lines
 from interp.capturing.captured import TENSORS, Capture
 from interp.capturing.checks import TOLERANCE, Check, checks, left_out, logits_check, not_finite, ratio_rule
 from interp.capturing.parts import Part, assemble
-from interp.capturing.recording import ROUTES, Route, attending, record
+from interp.capturing.recording import ROUTES, attending, record
 from interp.corpus import Source, passages
 from interp.corpus import texts as corpus_texts
 from interp.errors import InterpError
@@ -66,7 +66,7 @@ def audit(
     lines.append(Line(check, note=note))
     for route in taken:
         before = state.snapshot(model)
-        raised = state.interrupted(model, longest, layers, route)  # type: ignore[arg-type]
+        raised = state.interrupted(model, longest, layers, route)
         check, note = state.restored("the same after an error inside", before, state.snapshot(model))
         lines.append(Line(check if raised else Check(check.name, 1.0, 0.0), route, note=note if raised else "no error came out"))
     notes.append(f"rows left out, not finite in the model itself: {lost}")
@@ -111,7 +111,7 @@ def _examined(
     rows: Sequence[tuple[str, Tokens]],
     plain: Sequence[Tensor],
     layers: tuple[int, ...],
-    route: Route,
+    route: str,
     others: Sequence[Capture] = (),
 ) -> tuple[list[Capture], list[Line], str]:
     """(captures of all texts, lines, rows left out) of one route; compared with `others`, the captures of another route."""

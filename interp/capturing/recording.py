@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from interp.capturing.parts import Part
 from interp.errors import InterpError
 from interp.models.model import Model, evaluating
 
-Route = Literal["auto", "registry", "operations", "hooks"]
-ROUTES: tuple[Route, ...] = ("registry", "operations", "hooks")
+ROUTES = ("registry", "operations", "hooks")
 
 
 def chosen_layers(model: Model, layers: Iterable[int] | None) -> tuple[int, ...]:
@@ -28,7 +27,7 @@ def chosen_layers(model: Model, layers: Iterable[int] | None) -> tuple[int, ...]
     return tuple(wanted)
 
 
-def record(model: Model, ids: Tensor, layers: tuple[int, ...], route: Route) -> tuple[list[Part], Tensor, str]:
+def record(model: Model, ids: Tensor, layers: tuple[int, ...], route: str) -> tuple[list[Part], Tensor, str]:
     """(one Part a layer that attends, logits [pos, vocab], the route taken) of one text."""
     if route not in ("auto", *ROUTES):
         raise InterpError(f"route={route!r}; give auto, {', '.join(ROUTES)}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.capturing.checks import TOLERANCE, Check
-from interp.capturing.recording import Route, record
+from interp.capturing.recording import record
 from interp.capturing.registry import layer_of
 from interp.models.model import Model, evaluating
 
@@ -44,7 +44,7 @@ def restored(name: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[
     return Check(name, float(len(wrong)), 0.0, layer_of(wrong[0].partition(":")[0]) if wrong else None), "; ".join(wrong[:1])
 
 
-def interrupted(model: Model, ids: Tensor, layers: tuple[int, ...], route: Route) -> bool:
+def interrupted(model: Model, ids: Tensor, layers: tuple[int, ...], route: str) -> bool:
     """Run a capture that fails in its last layer, at the latest at its end; whether the planted error came out of it."""
     root = model.bridge if route == "hooks" else model.module
     last = [part for path, part in root.named_modules() if path.endswith(f".{model.n_layers - 1}")][:1]

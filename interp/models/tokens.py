@@ -87,7 +87,10 @@ def _encode(tokenizer: Any, text: str, special: bool) -> list[int]:
 
 
 def _from_ids(tokenizer: Any, ids: Iterable[int] | torch.Tensor, bos: str) -> Tokens:
-    row = torch.as_tensor(list(ids) if not isinstance(ids, torch.Tensor) else ids).to("cpu", torch.int64)
+    given = ids if isinstance(ids, torch.Tensor) else list(ids)
+    if isinstance(given, list) and any(isinstance(one, (str, list, tuple)) for one in given):
+        raise InterpError("one text is a string or one row of ids; several texts go to interp.captures")
+    row = torch.as_tensor(given).to("cpu", torch.int64)
     if row.ndim != 1 or not len(row):
         raise InterpError(f"ids of one text are one row of at least one number; got shape {tuple(row.shape)}")
     listed = row.tolist()
