@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import interp
+from interp.capturing import captures
 from interp.models.tokens import bytes_of, shown, tokenise
 
 
@@ -133,13 +134,15 @@ def drawn(random_numbers: random.Random) -> str:
 def test_500_texts_through_capture_save_and_read_lose_nothing(stories, tmp_path):
     random_numbers = random.Random(0)
     path = tmp_path / "one.safetensors"
-    for _ in range(500):
-        text = drawn(random_numbers)
-        made = interp.capture(stories, text, [4])
-        assert b"".join(bytes_of(stories.tokenizer, number) for number in made.ids.tolist()[1:]) == recovered(text), repr(text)
-        again = interp.read(made.save(path))
-        assert (again.text, again.tokens, again.ids.tolist()) == (text, made.tokens, made.ids.tolist())
-        assert torch.equal(again.weights, made.weights)
+    for size in (1,) * 20 + (20,) * 24:  # one by one, and many in one forward
+        texts = [drawn(random_numbers) for _ in range(size)]
+        made = captures(stories, texts, [4]) if size > 1 else [interp.capture(stories, texts[0], [4])]
+        for text, one in zip(texts, made, strict=True):
+            raw = b"".join(bytes_of(stories.tokenizer, number) for number in one.ids.tolist()[1:])
+            assert raw == recovered(text), repr(text)
+            again = interp.read(one.save(path))
+            assert (again.text, again.tokens, again.ids.tolist()) == (text, one.tokens, one.ids.tolist())
+            assert torch.equal(again.weights, one.weights)
 
 
 def recovered(text: str) -> bytes:

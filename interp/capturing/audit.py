@@ -40,7 +40,7 @@ def audit(
     dtype: str = "float32",
     device: str = "auto",
 ) -> Audit:
-    """Every check on `texts` (None: two built-in passages cut to 64 tokens and a single token; ids where the model reads no words).
+    """Every check on `texts` (None: a built-in passage cut to 64 tokens, and its first token alone; ids where the model reads no words).
 
     Raises InterpError where the model cannot be captured at all; a check that fails is a line of the table, not an error.
     """
@@ -216,10 +216,9 @@ def _rows(model: Model, source: Source, bos: str, max_tokens: int | None, limit:
 
 
 def _built_in(model: Model, bos: str, most: int) -> list[tuple[str, Tokens]]:
-    """Two passages where the model reads words, else two rows of ids drawn from its vocabulary."""
+    """A passage where the model reads words, else a row of ids drawn from its vocabulary."""
     try:
-        return [(text.name, model.tokens(text.text, bos).cut(most)) for text in passages()[:2]]
+        return [(text.name, model.tokens(text.text, bos).cut(most)) for text in passages()[:1]]
     except InterpError:
-        draw = torch.Generator().manual_seed(0)
-        ids = [torch.randint(model.d_vocab, (most - most // 3 * place,), generator=draw) for place in range(2)]
-        return [(f"random ids {place}", model.tokens(row)) for place, row in enumerate(ids)]
+        ids = torch.randint(model.d_vocab, (most,), generator=torch.Generator().manual_seed(0))
+        return [("random ids", model.tokens(ids))]
