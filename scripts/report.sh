@@ -6,15 +6,14 @@ interp=.venv/bin/interp
 sentence="When Mary and John went to the store, John gave a drink to"
 
 for model in toy smollm2; do
-  for analysis in sinks ratio_rule; do
-    "$interp" run "$analysis" --model "$model"
-  done
+  "$interp" run sinks --model "$model"
+  "$interp" run ratio_rule --model "$model" --limit 4  # every pair of every row of every head: four texts are millions
 done
 
 lacks=0
 "$interp" run sinks --model gpt2 2>.venv/gpt2.txt || lacks=$?
 case $lacks in
-  0) "$interp" run ratio_rule --model gpt2 ;;
+  0) "$interp" run ratio_rule --model gpt2 --limit 4 ;;
   2) echo "GPT-2 was left out: $(tail -n 1 .venv/gpt2.txt)" ;;
   *) cat .venv/gpt2.txt >&2; exit "$lacks" ;;
 esac
