@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from analyses import _toy_texts
-from interp import corpus
+from analyses import texts_of
 from interp.cli import analysis_main
 from interp.errors import InterpError
 from interp.measures.ratio import TOLERANCE
@@ -42,7 +41,7 @@ def run(
     import interp
 
     loaded = interp.load(model, dtype=dtype, device=device)
-    source = corpus.texts(_toy_texts() if texts is None and loaded.source == "trained here" else texts, limit, skip_bad)
+    source = texts_of(loaded, texts, limit, skip_bad)
     return report(
         measure(loaded, source, "full", bos=bos, max_tokens=max_tokens, layers=layers, save=save, resume=resume),
     )

@@ -118,7 +118,7 @@ def capture_command(
     max_tokens: MaxTokens = None,
     dtype: Dtype = "float32",
     device: Device = "auto",
-    route: Annotated[str, typer.Option(help="auto, registry, hooks.")] = "auto",
+    route: Annotated[str, typer.Option(help="auto, registry, operations, hooks.")] = "auto",
 ) -> None:
     """Q, K, V, scores, weights and z of one text, proved against the model, in one file."""
     made = _captured(text, model, bos, layers, max_tokens, dtype, device, route)
