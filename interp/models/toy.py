@@ -33,7 +33,7 @@ WORDS = (
     "The", "team", "colour", "is", "red", "blue", "black", ".", "game", "starting", "players", "are", "on", "court", "So", "the", "wear",
 )  # fmt: skip
 COLOUR_AT = 4
-DEFAULT_SEED = 1284
+DEFAULT_SEED = 186
 SPREAD = 0.25
 UPDATES, RATE = 200, 0.03
 FILE = "model.safetensors"
