@@ -18,7 +18,7 @@ from interp.families.sweep import types
 
 ROUTES = {  # what works where; the others refuse, and these are their words
     "registry": {"gpt_neo", "bloom", "falcon-alibi", "falcon-rotary", "falcon-multi-query"},
-    "operations": {"gpt_oss", "gemma2"},
+    "operations": {"gpt_oss"},
     "hooks": {
         "opt", "gpt_neo", "gptj", "bloom", "gpt_oss", "deepseek_v3", "falcon-alibi", "falcon-rotary", "falcon-multi-query",
         "gpt2-unscaled", "gpt_neox",

@@ -2,7 +2,7 @@
 
 Every tensor between the product of q and k and the softmax has a shadow: the same operations but for the mask, so scores are known
 for later tokens too, and the mask is what was masked by an operation, never a guess from a value. Limits: one row of ids; an
-operation between q·k and weights · v that is not known here (a cap, a second softmax) ends the trail, and the layer is refused.
+operation between q·k and weights · v that is not known here (a clamp, a second softmax) ends the trail, and the layer is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from interp import attention
 from interp.capturing.parts import Part
 from interp.capturing.registry import implementation, layer_of
 from interp.errors import InterpError
@@ -34,7 +35,7 @@ _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide"}
 
 @dataclass
 class Shadow:
-    """What stands behind one tensor of scores: unmasked scores, visible and bias, all shaped like it, with q [.., n, d], k, scale."""
+    """What stands behind one tensor of scores: unmasked scores, visible and bias, all shaped like it, with q [.., n, d], k, scale, softcap."""
 
     q: Tensor
     k: Tensor
@@ -42,6 +43,7 @@ class Shadow:
     visible: Tensor
     bias: Tensor
     scale: float = 1.0
+    softcap: float | None = None
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Shadow:
         return replace(self, scores=change(self.scores), visible=change(self.visible), bias=change(self.bias))
@@ -126,6 +128,10 @@ class _Follow(TorchFunctionMode):
 
 def _changed(name: str, args: tuple[Any, ...], shadow: Shadow, tracked: list[bool]) -> Shadow | None:
     """The shadow after one arithmetic operation; None where the operation is not one that scores go through."""
+    if name == "tanh":
+        # tanh(s) = c · tanh(s / c) with c = 1, and what multiplies it from here on multiplies c. Once, and before any bias or mask.
+        plain = shadow.softcap is None and not bool(shadow.bias.any()) and bool(shadow.visible.all())
+        return replace(shadow, scores=shadow.scores.tanh(), softcap=1.0) if plain else None
     if len(args) < 2:
         return None
     if name == "masked_fill":
@@ -145,7 +151,8 @@ def _changed(name: str, args: tuple[Any, ...], shadow: Shadow, tracked: list[boo
             # w · m with m of zeros and ones is a mask, if what is taken away is pushed down afterwards.
             return replace(shadow, visible=shadow.visible & (other != 0)) if bool(((other == 0) | (other == 1)).all()) else None
         factor = float(other) if name in ("mul", "rmul") else 1 / float(other)
-        return replace(shadow, scores=shadow.scores * factor, bias=shadow.bias * factor, scale=shadow.scale * factor)
+        cap = None if shadow.softcap is None else shadow.softcap * factor
+        return replace(shadow, scores=shadow.scores * factor, bias=shadow.bias * factor, scale=shadow.scale * factor, softcap=cap)
     return None
 
 
@@ -221,12 +228,14 @@ def _part(model: Model, layer: int, weighed: Weighed, v: Tensor, z: Tensor) -> P
         raise InterpError(f"{model.name}: heads of layer {layer} see different keys; a capture has one mask a layer")
     q, k, v, z = (_heads(one, n, one.shape[-1]) for one in (shadow.q, shadow.k, v, z))
     k, v = (_grouped(one, model.n_kv_heads) for one in (k, v))
-    made = shadow.scale * (_wide(q) @ _wide(k).repeat_interleave(len(q) // len(k), 0).transpose(-1, -2)) + bias
+    made = attention.scores(_wide(q), _wide(k).repeat_interleave(len(q) // len(k), 0), shadow.scale, shadow.softcap) + bias
     size = made.abs().amax(-1, keepdim=True).clamp_min(1.0)
     off = float(((made - scores).abs() / size).max())
     if not off <= {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}.get(weights.dtype, 1e-5):
         raise InterpError(f"{model.name}: scores of layer {layer} are not scale · q·k + bias: {off:.3g} apart")
-    return Part(layer, q, k, v, scores, seen[0], weights, z, shadow.scale, bias=bias if bool((bias != 0).any()) else None)
+    return Part(
+        layer, q, k, v, scores, seen[0], weights, z, shadow.scale, shadow.softcap, bias=bias if bool((bias != 0).any()) else None
+    )
 
 
 def _heads(tensor: Tensor, n: int, width: int) -> Tensor:
