@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 
 from analyses import material, texts_of
 from analyses._first_token import GU_TOKENS, Case, Plan, from_captures
 from interp.cli import analysis_main
 from interp.errors import InterpError, UnknownName
+from interp.measures import spread
 from interp.measures.bootstrap import DRAWS
-from interp.measures.first_token import SHARES
+from interp.measures.first_token import BY_PLACE, SHARES
 from interp.measures.sinks import EPSILON, FROM_QUERY
 from interp.report import Report
 from interp.results import Claim, Curve, Grid, Table
@@ -28,6 +30,8 @@ HEAD_MAPS = {
     "sink_rate": f"Share of texts in which the head is a sink: importance of key 0 above {EPSILON}.",
 }
 LENGTHS = 8
+LENGTH_MEASURES = ("first_weight", "first_argmax", "sink_rate")
+BANDS = "Bands: 95 % interval over texts (texts as the unit, Student's t); none where a single text reaches."
 
 
 def run(
@@ -128,6 +132,10 @@ def _report(cases: list[Case], seed: int = 0, notes: Sequence[str] = ()) -> Repo
     )
 
 
+PLACE_COLUMNS = [
+    *(f"{name}{end}" for name in BY_PLACE for end in ("", "_low", "_high")),
+    "uniform_first_weight",
+]
 TEXT_COLUMNS = ["text", "tokens", "first_token_id", "first_token", "first_weight", "first_argmax", "sink_rate"]
 OTHER = "Figures with and without a BOS token, and of texts of other lengths, are different measurements."
 
@@ -173,29 +181,37 @@ def _heads(case: Case) -> list[dict[str, Any]]:
 
 
 def _positions(case: Case) -> list[dict[str, Any]]:
-    columns = {name: case.queries[name].tolist() for name in ("first_weight", "first_argmax", "uniform_first_weight")}
+    columns = {name: case.queries[name].tolist() for name in PLACE_COLUMNS}
+    texts = case.queries["texts"].tolist()
     return [
-        {"query": query, "rows": int(rows)} | {name: values[query] for name, values in columns.items()}
+        {"query": query, "texts": int(texts[query]), "rows": int(rows)}
+        | {name: values[query] for name, values in columns.items()}
         for query, rows in enumerate(case.queries["rows"].tolist())
         if rows
     ]
 
 
 def _lengths(case: Case) -> list[dict[str, Any]]:
-    """Texts by length, in at most eight groups of about as many; rows count once, as in the headline."""
+    """Texts by length, in at most eight groups of about as many, four or more where there are; rows count once, as in the headline."""
     ordered = case.texts.sort_values("tokens", kind="stable")
-    group = pd.qcut(ordered["tokens"], min(LENGTHS, len(ordered)), labels=False, duplicates="drop").fillna(0)
+    groups = min(LENGTHS, max(2, len(ordered) // 4))
+    group = pd.qcut(ordered["tokens"], groups, labels=False, duplicates="drop").fillna(0)
     lines = []
     for _, texts in ordered.groupby(group):
-        rows, heads = texts["rows"].sum(), texts["heads"].sum()
-        if not rows:
+        if not texts["rows"].sum():
             continue
         line = {"mean_tokens": texts["tokens"].mean(), "tokens_from": texts["tokens"].min(), "tokens_to": texts["tokens"].max()}
-        means = {name: (texts[name].fillna(0) * texts["rows"]).sum() / rows for name in ("first_weight", "first_argmax")}
-        lines.append(
-            {**line, "texts": len(texts), **means, "sink_rate": (texts["sink_rate"].fillna(0) * texts["heads"]).sum() / heads}
-        )
+        means = [_mean(texts, name, "heads" if name == "sink_rate" else "rows") for name in LENGTH_MEASURES]
+        lines.append({**line, "texts": len(texts)} | {name: value for mean in means for name, value in mean.items()})
     return lines
+
+
+def _mean(texts: pd.DataFrame, name: str, count: str) -> dict[str, float]:
+    """A share over some texts, each weighing as its rows (or heads), with its interval over them."""
+    n = torch.tensor(texts[count].to_numpy(float))
+    x = torch.tensor(texts[name].to_numpy(float)).nan_to_num() * n
+    low, high = spread.interval(x.sum(), n.sum(), (x * x).sum(), (x * n).sum(), (n * n).sum(), torch.tensor(float(len(texts))))
+    return {name: float(x.sum() / n.sum()), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
 def _maps(case: Case, place: int, several: bool) -> list[Grid]:
@@ -221,11 +237,13 @@ def _curves(positions: Table, lengths: Table, headline: Table, several: bool) ->
     made = [
         Curve(
             "first_weight_by_position",
-            "Mean weight on the first token by place of the query; dashed: spread evenly over the keys it sees.",
+            f"By place of the query: mean weight on the first token{', and share of rows whose largest weight is there' * (not several)}; "
+            f"dashed: spread evenly over the keys it sees. {BANDS}",
             positions,
             x="query",
             y=("first_weight",) if several else ("first_weight", "first_argmax"),
             baseline="uniform_first_weight",
+            band=[(f"{name}_low", f"{name}_high") for name in BY_PLACE],
             group=group,
             x_label="query position",
             y_label="weight" if several else "weight, share",
@@ -236,10 +254,11 @@ def _curves(positions: Table, lengths: Table, headline: Table, several: bool) ->
         made.append(
             Curve(
                 "first_weight_by_length",
-                "The same by length of the text.",
+                f"By length of the text, from the fourth token on; texts of about one length together. {BANDS}",
                 lengths,
                 x="mean_tokens",
-                y=("first_weight",) if several else ("first_weight", "first_argmax", "sink_rate"),
+                y=("first_weight",) if several else LENGTH_MEASURES,
+                band=[(f"{name}_low", f"{name}_high") for name in LENGTH_MEASURES],
                 group=group,
                 kind="line",
                 x_label="tokens of the text",

@@ -133,7 +133,8 @@ class Grid:
 class Curve:
     """A figure over the rows of a table: `y` columns against `x`, with an optional dashed `baseline` and a band low..high.
 
-    `band` names two columns around the first y. `kind`: "line", "points" (scatter) or "bars". `group` splits y by a column.
+    `band` names two columns around the first y, or such a pair for each y in turn. `kind`: "line", "points" (scatter) or "bars".
+    `group` splits y by a column.
     """
 
     name: str
@@ -142,7 +143,7 @@ class Curve:
     x: str
     y: Sequence[str]
     baseline: str | None = None
-    band: tuple[str, str] | None = None
+    band: tuple[str, str] | Sequence[tuple[str, str]] | None = None
     kind: Literal["line", "points", "bars"] = "line"
     group: str | None = None
     x_label: str | None = None
@@ -154,9 +155,18 @@ class Curve:
     def __post_init__(self) -> None:
         _named(self, self.name)
         object.__setattr__(self, "y", (self.y,) if isinstance(self.y, str) else tuple(self.y))
-        used = (self.x, *self.y, *filter(None, (self.baseline, self.group)), *(self.band or ()))
+        ends = [end for pair in self.bands.values() for end in pair]
+        used = (self.x, *self.y, *filter(None, (self.baseline, self.group)), *ends)
         if missing := [column for column in used if column not in self.table.frame.columns]:
             raise InterpError(f"curve {self.name!r} draws columns that table {self.table.name!r} lacks: {missing}")
+
+    @property
+    def bands(self) -> dict[str, tuple[str, str]]:
+        """The columns of each y's band, low and high, for those that have one."""
+        if not self.band:
+            return {}
+        pairs: Any = [self.band] if isinstance(self.band[0], str) else self.band
+        return {column: (low, high) for column, (low, high) in zip(self.y, pairs, strict=False)}
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the curve on `ax` (the current axes unless given) and returns them."""

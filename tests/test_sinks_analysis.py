@@ -12,6 +12,7 @@ import torch
 from analyses import opening, sinks
 from interp.capturing import Capture, capture, read
 from interp.errors import InterpError
+from interp.measures import spread
 from interp.measures.bootstrap import interval
 from interp.measures.first_token import Totals, tally
 from interp.models import load
@@ -19,7 +20,8 @@ from interp.models import load
 MARY = "When Mary and John went to the store, John gave a drink to"
 COLUMNS = {
     "heads": "layer head kv_head rows first_weight first_argmax first_majority importance sink_rate uniform_first_weight",
-    "positions": "query rows first_weight first_argmax uniform_first_weight",
+    "positions": "query texts rows first_weight first_weight_low first_weight_high first_argmax first_argmax_low first_argmax_high "
+    "uniform_first_weight",
     "texts": "text tokens first_token_id first_token first_weight first_argmax sink_rate",
 }
 
@@ -241,6 +243,31 @@ def test_a_run_is_taken_up_and_refuses_another(shared, tmp_path, monkeypatch):
     monkeypatch.setenv("INTERP_CACHE", str(tmp_path / "cache"))
     sinks.run(place, TALES)
     assert not list((tmp_path / "cache" / "rows").iterdir())
+
+
+def test_curves_by_position_carry_an_interval_over_texts():
+    report = sinks.run(captures=[planted(0.75), planted(0.25, tokens=5), planted(0.5, tokens=5)])
+    places = {table.name: table.frame for table in report.tables}["positions"].set_index("query")
+    # At query 4 the three texts have means of 0.75 / 6, 0.25 / 6, 0.5 / 6: deviation 0.25 / 6, and t of 2 degrees is 4.3027.
+    half = 4.3027 * 0.25 / 6 / 3**0.5
+    assert places.loc[4, "texts"] == 3
+    assert places.loc[4, "first_weight_low"] == pytest.approx(max(0, 0.5 / 6 - half), abs=1e-5)
+    assert places.loc[4, "first_weight_high"] == pytest.approx(0.5 / 6 + half, abs=1e-5)
+    assert places.loc[6, "texts"] == 1
+    assert places.loc[6, ["first_weight_low", "first_argmax_high"]].isna().all()
+    curve = report.curves[0]
+    assert curve.baseline == "uniform_first_weight"
+    assert curve.bands["first_argmax"] == ("first_argmax_low", "first_argmax_high")
+
+
+def test_an_interval_from_sums_is_the_bootstrap_s_for_many_texts():
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randint(3, 40, (400,), generator=draw).double()
+    sums = rows * torch.rand(400, generator=draw, dtype=torch.float64)
+    low, high = interval(sums, rows, draws=4000)
+    parts = (sums, rows, sums**2, sums * rows, rows**2, torch.ones(400, dtype=torch.float64))
+    found = spread.interval(*(part.sum() for part in parts))
+    assert [float(end) for end in found] == pytest.approx([low, high], abs=0.002)
 
 
 def test_bootstrap_intervals_are_those_of_the_mean():

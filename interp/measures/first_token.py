@@ -15,9 +15,11 @@ from torch.nn.functional import pad
 
 from interp.errors import InterpError
 from interp.measures import sinks
+from interp.measures.spread import interval
 from interp.shapes import Square, Visible
 
 SHARES = ("first_weight", "first_argmax", "first_majority")
+BY_PLACE = ("first_weight", "first_argmax")  # measures with an interval over texts at each query position
 ROW_MEASURES = ("rows", *SHARES, "uniform_first_weight")
 
 
@@ -72,7 +74,11 @@ class Totals:
             )
         for name, values in by_head.items():
             self.by_head[name] = self.by_head.get(name, torch.zeros_like(values)) + values
-        for name, values in one.by_query.items():
+        rows = one.by_query["rows"]
+        squares = {"texts": (rows > 0).double(), "rows_square": rows.square()}
+        for name in BY_PLACE:
+            squares |= {f"{name}_square": one.by_query[name].square(), f"{name}_rows": one.by_query[name] * rows}
+        for name, values in {**one.by_query, **squares}.items():
             self.by_query[name] = _longest_sum(self.by_query.get(name, values[:0]), values)
         for reason in ("key_0_not_visible", "single_key", "not_finite"):
             self.left_out[reason] = self.left_out.get(reason, 0) + getattr(one.left_out, reason)
@@ -91,12 +97,14 @@ class Totals:
         }
 
     def queries(self) -> dict[str, Tensor]:
-        """Per query position [query]: rows, and the means over them, all heads and texts together."""
-        rows = self.by_query["rows"]
-        return {
-            "rows": rows,
-            **{name: self.by_query[name] / rows for name in ("first_weight", "first_argmax", "uniform_first_weight")},
-        }
+        """Per query position [query]: texts, rows, and the means over them, all heads and texts together, with their intervals."""
+        sums = self.by_query
+        made = {name: sums[name] / sums["rows"] for name in ("first_weight", "first_argmax", "uniform_first_weight")}
+        for name in BY_PLACE:
+            made[f"{name}_low"], made[f"{name}_high"] = interval(
+                sums[name], sums["rows"], sums[f"{name}_square"], sums[f"{name}_rows"], sums["rows_square"], sums["texts"]
+            )
+        return {"texts": sums["texts"], "rows": sums["rows"], **made}
 
     def overall(self) -> dict[str, float]:
         """The headline figures: every row of every head and text counts once; sink_rate by text, layer and head."""

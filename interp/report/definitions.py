@@ -43,7 +43,17 @@ definitions: dict[str, str] = {
     "spread evenly.",
     "z": "The context rows: the average of the value vectors v, weighted by one row of weights.",
 }
-definitions["ratio residual"] = definitions["ratio_residual"]
+# Other names under which figures show the same measures.
+definitions |= {
+    "ratio residual": definitions["ratio_residual"],
+    "max_residual": definitions["ratio_residual"],
+    "previous_token": definitions["previous_score"],
+    "duplicate_token": definitions["duplicate_score"],
+    "induction": definitions["induction_score"],
+    "head_scores": definitions["scores"],
+    "head_masked": definitions["visible"],
+    "head_weights": definitions["weights"],
+}
 
 
 def explained(keys: Iterable[str]) -> list[tuple[str, str]]:

@@ -137,29 +137,46 @@ def draw_curve(curve: Curve, axes: Axes) -> None:
     """Lines, points or bars over the rows of the curve's table, with its band and its dashed baseline."""
     draw = {"line": _lines, "points": _points, "bars": _bars}[curve.kind]
     draw(curve, axes)
-    if curve.band is not None and curve.kind != "bars":
-        low, high = curve.band
-        for i, (_, part) in enumerate(_parts(curve)):
-            axes.fill_between(part[curve.x], part[low], part[high], color=LINES[i % len(LINES)], alpha=0.18, linewidth=0)
+    if curve.kind != "bars":
+        _bands(curve, axes)
     if curve.baseline is not None:
         _baseline(curve, axes)
     if curve.log_x:
         axes.set_xscale("log")
     if curve.log_y:
         axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        if axis.get_scale() == "log":
-            axis.set_major_formatter(_power)
-            axis.set_minor_formatter("")
-        elif axis is axes.xaxis and curve.kind != "bars" and _counted(curve.table.frame[curve.x]):
-            axis.set_major_locator(_whole())
     if curve.y_limits is not None:
         axes.set_ylim(*curve.y_limits)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            _decades(axis)
+        elif axis is axes.xaxis and curve.kind != "bars" and _counted(curve.table.frame[curve.x]):
+            axis.set_major_locator(_whole())
     axes.set_xlabel(visible(curve.x_label or _said(curve.x)))
     axes.set_ylabel(visible(curve.y_label or ", ".join(map(_said, curve.y))))
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     _legend(curve, axes)
+
+
+def _bands(curve: Curve, axes: Axes) -> None:
+    """The band of each y, in the colour of its line."""
+    for i, (_, part, column) in enumerate(_series(curve)):
+        if column in curve.bands:
+            rows = part.sort_values(curve.x, kind="stable")
+            low, high = curve.bands[column]
+            axes.fill_between(rows[curve.x], rows[low], rows[high], color=LINES[i % len(LINES)], alpha=0.18, linewidth=0)
+
+
+def _decades(axis: Any) -> None:
+    """Ticks of a logarithmic axis: every power of ten, and 2 and 5 times them where there are few."""
+    from matplotlib.ticker import LogLocator
+
+    low, high = sorted(np.log10(axis.get_view_interval()))
+    if high - low < 2:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(_power)
+    axis.set_minor_formatter("")
 
 
 def _counted(column: Any) -> bool:
@@ -189,8 +206,10 @@ def _power(value: float, _: int | float = 0) -> str:
     """A tick of a logarithmic axis: 0.01, 1, 1,000, and 10⁻⁶ beyond."""
     if value <= 0 or 1e-3 <= value <= 1e5:
         return number(value).rstrip("0").rstrip(".") if 0 < value < 1 else number(value)
-    exponent = round(np.log10(value))
-    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    times = round(value / 10.0**exponent)
+    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if times == 1 else f"{times}·{power}"
 
 
 def _said(column: str) -> str:
@@ -251,8 +270,8 @@ def _bars(curve: Curve, axes: Axes) -> None:
         level = dict(zip(part[curve.x], part[column], strict=True))
         place = [n - 0.4 + thick * (i + 0.5) for n in range(len(names))]
         axes.bar(place, [level.get(n, np.nan) for n in names], thick * 0.92, label=name, color=LINES[i % len(LINES)])
-        if curve.band is not None and i == 0:
-            ends = [dict(zip(part[curve.x], part[end], strict=True)) for end in curve.band]
+        if column in curve.bands:
+            ends = [dict(zip(part[curve.x], part[end], strict=True)) for end in curve.bands[column]]
             axes.vlines(
                 place, [ends[0].get(n, np.nan) for n in names], [ends[1].get(n, np.nan) for n in names], color=INK, linewidth=1
             )

@@ -109,6 +109,7 @@ def _contents(report: Report, prefix: str, linked: bool = True) -> dict[str, Any
     names = {id(table): name for name, table in files.items()} if linked else {}
     figures: list[Grid | Curve] = [*report.grids, *report.curves]
     claims = claims_table(report.claims).frame.to_dict("records") if report.claims else []
+    claims.sort(key=lambda claim: claim["verdict"] != "fails")  # what fails stands first, else the order given
     counts = {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in MARKS}
     return {
         "report": report,
@@ -182,19 +183,27 @@ def _figure(value: Grid | Curve, id: str, files: list[str]) -> dict[str, Any]:
 def _table(table: Table, id: str, file: str) -> dict[str, Any]:
     frame = table.frame.head(MOST_ROWS)
     columns = [str(name) for name in frame.columns]
-    numeric = [pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype) for dtype in frame.dtypes]
+    kinds = [_kind(frame.iloc[:, i]) for i in range(len(columns))]
     by_column = [_cells(frame.iloc[:, i].tolist(), str if _is_id(columns[i]) else None) for i in range(len(columns))]
     return {
         "id": id,
         "name": table.name.replace("_", " "),
         "caption": table.caption,
         "file": file,
-        "head": list(zip(columns, numeric, strict=True)),
+        "head": list(zip(columns, kinds, strict=True)),
         "rows": list(zip(*by_column, strict=True)),
         "total": len(table.frame),
         "shown": len(frame),
         "meanings": [(name, table.meanings[name]) for name in columns if name in table.meanings],
     }
+
+
+def _kind(column: pd.Series) -> str:
+    """How its cells are set: n numbers, s short texts that stay on one line, l long ones that need room, "" between."""
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
+        return "n"
+    longest = max((len(str(value)) for value in column), default=0)
+    return "s" if longest <= 30 else "l" if longest > 60 else ""
 
 
 def _is_id(column: str) -> bool:

@@ -178,23 +178,27 @@ def model_name(text: str) -> str:
 
 
 def numbers(values: Iterable[Any]) -> Callable[[int | float], str]:
-    """How to write the numbers of one column: all with as many decimals as one of them needs where three do, else as `number`.
+    """How to write the numbers of one column: as many decimals as one of them needs where three do, else as the largest needs.
+
+    Decimal points then stand below each other; what would lose its digits by it (below 0.001 at four decimals) is written as `number`.
 
     >>> shown = numbers([0.5, 1.0, 1.25])
-    >>> shown(0.5), shown(1.0), numbers([0.5, 1 / 3])(1 / 3)
-    ('0.50', '1.00', '0.3333')
+    >>> shown(0.5), shown(1.0), numbers([0.05, 1 / 3, 2e-7])(0.05)
+    ('0.50', '1.00', '0.0500')
     """
     finite = [value for value in values if isinstance(value, float) and math.isfinite(value)]
-    for decimals in (1, 2, 3):
-        if finite and all(abs(value) < 1e4 and round(value, decimals) == value for value in finite):
-            break
-    else:
+    largest = max(map(abs, finite), default=0.0)
+    if not 1e-3 <= largest < 1e4 or all(value.is_integer() for value in finite):
         return number
-    if all(value.is_integer() for value in finite):
-        return number
-    return lambda value: (
-        f"{value:.{decimals}f}".replace("-", "−") if isinstance(value, float) and math.isfinite(value) else number(value)
-    )
+    few = (places for places in (1, 2, 3) if all(round(value, places) == value for value in finite))
+    decimals = next(few, 4 if largest <= 1 else max(1, 4 - len(str(int(largest)))))
+    least = 10.0 ** (1 - decimals)
+
+    def shown(value: int | float) -> str:
+        plain = isinstance(value, float) and math.isfinite(value) and (abs(value) >= least or round(value, decimals) == value)
+        return f"{value:.{decimals}f}".replace("-", "−") if plain else number(value)
+
+    return shown
 
 
 def number(value: int | float) -> str:

@@ -1,4 +1,4 @@
-"""RowStatistics on disk: one safetensors file with JSON metadata, format `interp-rows/1`, written whole or not at all."""
+"""RowStatistics on disk: one safetensors file with JSON metadata, format `interp-rows/2`, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.rows.statistics import RowStatistics, check
 
-FORMAT = "interp-rows/1"
+FORMAT = "interp-rows/2"
 
 
 def save(statistics: RowStatistics, path: str | Path) -> Path:

@@ -12,7 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.measures.first_token import BY_PLACE
 from interp.measures.sinks import EPSILON, FROM_QUERY
+from interp.measures.spread import interval
 from interp.rows.sums import AXES, EPSILONS, FULL_AXES, merged
 
 if TYPE_CHECKING:
@@ -130,13 +132,20 @@ class RowStatistics:
         return self.need(name) / self.sums[count]
 
     def queries(self) -> dict[str, Tensor]:
-        """By query position, all layers and heads together: rows and the means over them; query 0 sees one key and has none."""
+        """By query position, all layers and heads together: texts, rows and the means over them, with `NAME_low`, `NAME_high`, their 95 %
+        interval over texts (measures.spread), for first_weight and first_argmax; query 0 sees one key and has none."""
         several = torch.arange(self.length) > 0
         rows = torch.where(several, self.sums["rows"].sum((0, 1)), 0.0)
         found = [name for name in ("first_weight", "first_argmax", "first_majority") if name in self.sums]
         made = {name: torch.where(several, self.sums[name].sum((0, 1)), 0.0) / rows for name in found}
+        for name in BY_PLACE:
+            if name in made:
+                square, product = self.sums[f"{name}_square"], self.sums[f"{name}_rows"]
+                total = self.sums[name].sum((0, 1))
+                ends = interval(total, rows, square, product, self.sums["rows_square"], self.sums["texts"])
+                made[f"{name}_low"], made[f"{name}_high"] = ends
         even = torch.where(rows > 0, 1 / torch.arange(1, self.length + 1, dtype=torch.float64), torch.nan)
-        return {"rows": rows, **made, "uniform_first_weight": even}
+        return {"texts": torch.where(rows > 0, self.sums["texts"], 0.0), "rows": rows, **made, "uniform_first_weight": even}
 
     def heads(self, from_query: int = FROM_QUERY) -> dict[str, PerHead]:
         """By head: rows and the means over them, importance and sink_rate over the texts."""

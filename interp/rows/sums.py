@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from interp.batches import Batch
+from interp.measures.first_token import BY_PLACE
 from interp.measures.sinks import EPSILON, FROM_QUERY
 from interp.rows.readings import Readings
 
@@ -27,6 +28,11 @@ AXES: dict[str, tuple[str, ...]] = {
     "rows": ("layer", "head", "query"),  # of these, rows that see key 0 and are finite: what the first-token sums run over
     "first_weight": ("layer", "head", "query"),
     "first_majority": ("layer", "head", "query"),
+    "rows_square": (
+        "query",
+    ),  # Σ over texts of n², n the rows of a text at that place, all layers and heads: for intervals over texts
+    "first_weight_square": ("query",),  # Σ over texts of x², x the text's own sum there
+    "first_weight_rows": ("query",),  # Σ over texts of x · n
     "importance": ("layer", "head"),  # Σ over texts of importance_0
     "importance_texts": ("layer", "head"),  # texts that have one
     "above": ("layer", "head", "epsilon"),  # texts whose importance_0 is above ε
@@ -34,6 +40,8 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 FULL_AXES: dict[str, tuple[str, ...]] = {
     "first_argmax": ("layer", "head", "query"),
+    "first_argmax_square": ("query",),  # as of first_weight
+    "first_argmax_rows": ("query",),
     "finite": ("layer", "head", "query"),  # finite rows, whether they see key 0 or not: what entropy and largest run over
     "entropy": ("layer", "head", "query"),
     "largest": ("layer", "head", "query"),
@@ -107,6 +115,8 @@ class OneBatch:
         self.query = torch.arange(length, device=device)
         self.uniform = 1 / (self.query + 1).double()
         self.per_text = {name: torch.zeros(texts, dtype=torch.float64, device=device) for name in PER_TEXT}
+        kept = ("rows", *(name for name in BY_PLACE if name in sums.tensors))
+        self.by_place = {name: torch.zeros(texts, length, dtype=torch.float64, device=device) for name in kept}
         self.tokens = torch.zeros(4, texts, length, dtype=torch.float64, device=device)  # mass, rows, sinks, count by key
         self._broken: list[tuple[int, Tensor]] = []
         self._seen: dict[int, tuple[Tensor, Tensor, Tensor | None]] = {}
@@ -128,9 +138,13 @@ class OneBatch:
         late = rows.clone()
         late[..., :FROM_QUERY] = False
         self._put("rows", place, rows.sum(0))
+        self.by_place["rows"] += rows.sum(1)
         self.per_text["rows"] += late.sum((1, 2))
         for name, values in parts.items():
-            self._put(name, place, _kept(values, rows).sum(0))
+            kept = _kept(values, rows)
+            self._put(name, place, kept.sum(0))
+            if name in self.by_place:
+                self.by_place[name] += kept.sum(1)
             self.per_text[name] += _kept(values, late).sum((1, 2))
         self._importance(place, _kept(first, rows).sum(-1), rows.sum(-1))
         even = _kept(self.uniform, self.real & sees_first).sum(-1) / (self.real & sees_first).sum(-1)
@@ -204,7 +218,12 @@ class OneBatch:
         self.tokens += torch.stack([x.sum(1).double() for x in (drawn, rows_of, sinks, many)])
 
     def close(self) -> None:
-        """Token sums, and the names of rows that are not finite."""
+        """Squares over texts, token sums, and the names of rows that are not finite."""
+        rows = self.by_place["rows"]
+        for name, values in self.by_place.items():
+            self.sums.tensors[f"{name}_square"][: rows.shape[1]] += values.square().sum(0)
+            if name != "rows":
+                self.sums.tensors[f"{name}_rows"][: rows.shape[1]] += (values * rows).sum(0)
         if self.sums.full:
             place = (self.query > 0).long()
             number = (place * self.sums.d_vocab + self.ids)[self.real]
