@@ -11,27 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-import torch
 
-from analyses import material, texts_of
+from analyses import _sinks, material, texts_of
 from analyses._first_token import GU_TOKENS, Case, Plan, from_captures
 from interp.cli import analysis_main
 from interp.errors import InterpError, UnknownName
-from interp.measures import spread
 from interp.measures.bootstrap import DRAWS
-from interp.measures.first_token import BY_PLACE, SHARES
+from interp.measures.first_token import SHARES
 from interp.measures.sinks import EPSILON, FROM_QUERY
 from interp.report import Report
-from interp.results import Claim, Curve, Grid, Table
-
-HEAD_MAPS = {
-    "first_weight": "Mean weight on the first token, by head.",
-    "first_argmax": "Share of rows whose largest weight is on the first token, by head.",
-    "sink_rate": f"Share of texts in which the head is a sink: importance of key 0 above {EPSILON}.",
-}
-LENGTHS = 8
-LENGTH_MEASURES = ("first_weight", "first_argmax", "sink_rate")
-BANDS = "Bands: 95 % interval over texts (texts as the unit, Student's t); none where a single text reaches."
+from interp.results import Claim, Table
 
 
 def run(
@@ -96,11 +85,13 @@ def _report(cases: list[Case], seed: int = 0, notes: Sequence[str] = ()) -> Repo
         f"Headline figures with the central 95 % of {DRAWS} resamples of the texts.",
         [{**case.which, **line} for case in cases for line in case.headline(seed)],
     )
-    positions = _stacked("positions", "By place of the query, over all heads and texts; query 0 sees one key.", cases, _positions)
-    lengths = _stacked("lengths", "By length of the text: groups of about as many texts each.", cases, _lengths)
+    positions = _stacked(
+        "positions", "By place of the query, over all heads and texts; query 0 sees one key.", cases, _sinks.by_position
+    )
+    lengths = _stacked("lengths", "By length of the text: groups of about as many texts each.", cases, _sinks.by_length)
     tables = [
         headline,
-        _stacked("heads", "Each head, over all texts.", cases, _heads),
+        _stacked("heads", "Each head, over all texts.", cases, _sinks.by_head),
         positions,
         lengths,
         _stacked("texts", "Each text, over all heads.", cases, lambda case: case.texts[TEXT_COLUMNS]),
@@ -122,8 +113,8 @@ def _report(cases: list[Case], seed: int = 0, notes: Sequence[str] = ()) -> Repo
         answer=_answer(main, numbers, headline.frame, cases),
         numbers=numbers,
         tables=tables,
-        grids=[grid for place, case in enumerate(cases) for grid in _maps(case, place, several)],
-        curves=_curves(positions, lengths, headline, several),
+        grids=[grid for place, case in enumerate(cases) for grid in _sinks.maps(case, place, several)],
+        curves=_sinks.curves(positions, lengths, headline, several),
         claims=[_half(case) for case in cases if case.input in ("texts", "recordings") and case.model != "toy"],
         definitions=["first_weight", "first_argmax", "first_majority", "importance", "sink_rate", "uniform", "left_out"],
         notes=[*dict.fromkeys(note for case in cases for note in _notes(case)), *notes, OTHER],
@@ -132,10 +123,6 @@ def _report(cases: list[Case], seed: int = 0, notes: Sequence[str] = ()) -> Repo
     )
 
 
-PLACE_COLUMNS = [
-    *(f"{name}{end}" for name in BY_PLACE for end in ("", "_low", "_high")),
-    "uniform_first_weight",
-]
 TEXT_COLUMNS = ["text", "tokens", "first_token_id", "first_token", "first_weight", "first_argmax", "sink_rate"]
 OTHER = "Figures with and without a BOS token, and of texts of other lengths, are different measurements."
 
@@ -167,106 +154,6 @@ def _numbers(case: Case) -> dict[str, Any]:
         "texts": len(case.texts),
         "tokens": case.tokens,
     }
-
-
-def _heads(case: Case) -> list[dict[str, Any]]:
-    columns = {name: values.tolist() for name, values in case.heads.items()}
-    order = ("rows", *SHARES, "importance", "sink_rate", "uniform_first_weight")
-    return [
-        {"layer": layer, "head": head, "kv_head": head // case.group}
-        | {name: int(columns[name][place][head]) if name == "rows" else columns[name][place][head] for name in order}
-        for place, layer in enumerate(case.layers)
-        for head in range(case.n_heads)
-    ]
-
-
-def _positions(case: Case) -> list[dict[str, Any]]:
-    columns = {name: case.queries[name].tolist() for name in PLACE_COLUMNS}
-    texts = case.queries["texts"].tolist()
-    return [
-        {"query": query, "texts": int(texts[query]), "rows": int(rows)}
-        | {name: values[query] for name, values in columns.items()}
-        for query, rows in enumerate(case.queries["rows"].tolist())
-        if rows
-    ]
-
-
-def _lengths(case: Case) -> list[dict[str, Any]]:
-    """Texts by length, in at most eight groups of about as many, four or more where there are; rows count once, as in the headline."""
-    ordered = case.texts.sort_values("tokens", kind="stable")
-    groups = min(LENGTHS, max(2, len(ordered) // 4))
-    group = pd.qcut(ordered["tokens"], groups, labels=False, duplicates="drop").fillna(0)
-    lines = []
-    for _, texts in ordered.groupby(group):
-        if not texts["rows"].sum():
-            continue
-        line = {"mean_tokens": texts["tokens"].mean(), "tokens_from": texts["tokens"].min(), "tokens_to": texts["tokens"].max()}
-        means = [_mean(texts, name, "heads" if name == "sink_rate" else "rows") for name in LENGTH_MEASURES]
-        lines.append({**line, "texts": len(texts)} | {name: value for mean in means for name, value in mean.items()})
-    return lines
-
-
-def _mean(texts: pd.DataFrame, name: str, count: str) -> dict[str, float]:
-    """A share over some texts, each weighing as its rows (or heads), with its interval over them."""
-    n = torch.tensor(texts[count].to_numpy(float))
-    x = torch.tensor(texts[name].to_numpy(float)).nan_to_num() * n
-    low, high = spread.interval(x.sum(), n.sum(), (x * x).sum(), (x * n).sum(), (n * n).sum(), torch.tensor(float(len(texts))))
-    return {name: float(x.sum() / n.sum()), f"{name}_low": float(low), f"{name}_high": float(high)}
-
-
-def _maps(case: Case, place: int, several: bool) -> list[Grid]:
-    rows, columns = tuple(map(str, case.layers)), tuple(map(str, range(case.n_heads)))
-    said = " (" + ", ".join((case.model, f"bos {case.bos}", case.input)) + ")" if several else ""
-    wanted = HEAD_MAPS if not place else {"first_weight": HEAD_MAPS["first_weight"]}
-    return [
-        Grid(
-            f"{name}_{place + 1}" if place else name,
-            caption.removesuffix(".") + said + ".",
-            "weight" if name == "first_weight" else "share",
-            case.heads[name].numpy(),
-            rows,
-            columns,
-            limits=(0, 1),
-        )
-        for name, caption in wanted.items()
-    ]
-
-
-def _curves(positions: Table, lengths: Table, headline: Table, several: bool) -> list[Curve]:
-    group = "case" if several else None
-    made = [
-        Curve(
-            "first_weight_by_position",
-            f"By place of the query: mean weight on the first token{', and share of rows whose largest weight is there' * (not several)}; "
-            f"dashed: spread evenly over the keys it sees. {BANDS}",
-            positions,
-            x="query",
-            y=("first_weight",) if several else ("first_weight", "first_argmax"),
-            baseline="uniform_first_weight",
-            band=[(f"{name}_low", f"{name}_high") for name in BY_PLACE],
-            group=group,
-            x_label="query position",
-            y_label="weight" if several else "weight, share",
-            y_limits=(0, 1),
-        )
-    ]
-    if len(lengths.frame) > 1:
-        made.append(
-            Curve(
-                "first_weight_by_length",
-                f"By length of the text, from the fourth token on; texts of about one length together. {BANDS}",
-                lengths,
-                x="mean_tokens",
-                y=("first_weight",) if several else LENGTH_MEASURES,
-                band=[(f"{name}_low", f"{name}_high") for name in LENGTH_MEASURES],
-                group=group,
-                kind="line",
-                x_label="tokens of the text",
-                y_label="weight" if several else "weight, share",
-                y_limits=(0, 1),
-            )
-        )
-    return made
 
 
 def _answer(case: Case, numbers: dict[str, Any], headline: pd.DataFrame, cases: list[Case]) -> str:
