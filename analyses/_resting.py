@@ -16,6 +16,7 @@ from torch import Tensor
 from interp import hooks
 from interp import interventions as change
 from interp.errors import InterpError
+from interp.losses import of_forward
 from interp.measures import heads, pruning, sinks
 from interp.models import Model
 from interp.models.model import evaluating
@@ -210,12 +211,14 @@ def evicted(model: Model, ids: Tensor, window: Iterable[int], kept: Iterable[int
 
     def losses(visible: Tensor) -> Tensor:
         mask = torch.zeros(length, length, dtype=model.dtype).masked_fill(~visible, torch.finfo(model.dtype).min)
+        mask = mask[None, None].to(model.device)
+
+        def of_text(one: Tensor) -> Tensor:
+            here = one[None].to(model.device)
+            return of_forward(model, model.module, here, lambda: model.module(here, attention_mask=mask, use_cache=False).logits)
+
         with evaluating(model.module):
-            made = [
-                model.module(one[None].to(model.device), attention_mask=mask[None, None].to(model.device), use_cache=False).logits
-                for one in ids
-            ]
-        return torch.cat([change.token_losses(each, one[None]) for each, one in zip(made, ids, strict=True)]).double().cpu()
+            return torch.cat([of_text(one) for one in ids]).double().cpu()
 
     full = losses(causal)
     if not torch.allclose(full.mean(-1), change.loss(model, ids), atol=1e-3):

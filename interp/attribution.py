@@ -37,7 +37,6 @@ def head_contributions(
 ) -> Attribution:
     """Of every head, at the last position of texts of one length. Raises InterpError where the model has no such path to follow."""
     final = _final_norm(model)
-    outputs = [_projection(model, layer) for layer in range(model.n_layers)]
     sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.n_layers)]
     with trace(model, [*sites, "ln_final.hook_in"]) as seen, evaluating(model.bridge):
         last = logits(model, ids)[:, -1].float()
@@ -53,7 +52,7 @@ def head_contributions(
         part = part - part.mean(-1, keepdim=True) if centred else part
         return torch.einsum("t...d,td,td->t...", part, gain, direction)
 
-    heads = torch.stack([through(_written(outputs[at], seen[site][:, -1])) for at, site in enumerate(sites)], 1)
+    heads = torch.stack([through(written(model, at, seen[site][:, -1])) for at, site in enumerate(sites)], 1)
     offset = (final(torch.zeros_like(residual)).float() * direction).sum(-1)  # the norm's own bias
     if unembed.bias is not None:
         offset = offset + unembed.bias[right] - unembed.bias[wrong]
@@ -74,16 +73,20 @@ def _final_norm(model: Model) -> Any:
     return model.bridge.ln_final.original_component
 
 
-def _projection(model: Model, layer: int) -> Any:
-    return model.bridge.blocks[layer].attn.o.original_component
+def written(model: Model, layer: int, z: Float[Tensor, "row head d_v"]) -> Float[Tensor, "row head d_model"]:
+    """What each head of a layer alone writes: the output projection of its z with the other heads at zero, without the bias.
 
-
-def _written(output: Any, z: Float[Tensor, "text head d_v"]) -> Float[Tensor, "text head d_model"]:
-    """What each head alone writes: the output projection of its z with the other heads at zero, without the projection's bias."""
-    texts, heads, width = z.shape
-    alone = torch.zeros(texts, heads, heads, width, dtype=z.dtype, device=z.device)
+    z itself where the model has no output projection of the usual kind (the toy hands z to its output layer).
+    """
+    attention = model.bridge.blocks[layer].attn
+    if not hasattr(attention, "o"):
+        return z
+    output = attention.o.original_component
+    rows, heads, width = z.shape
+    alone = torch.zeros(rows, heads, heads, width, dtype=z.dtype, device=z.device)
     alone[:, range(heads), range(heads)] = z
-    return output(alone.flatten(2)) - output(torch.zeros_like(alone.flatten(2)[:1, :1]))
+    with torch.no_grad():
+        return output(alone.flatten(2)) - output(torch.zeros_like(alone.flatten(2)[:1, :1]))
 
 
 def _frozen(norm: Any, residual: Float[Tensor, "text d"]) -> tuple[Float[Tensor, "text d"], bool]:

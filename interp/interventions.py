@@ -2,6 +2,7 @@
 
 `loss` is the mean negative log-likelihood of the next token, in nats. `above` runs only what lies above a layer, from a residual
 stream computed once: what a change in layer L cannot touch is not computed again. Limit: texts of one length in a batch, no padding.
+What makes the loss from the last hidden states lies in `interp.losses`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from interp.corpus import Text
 from interp.errors import InterpError
 from interp.hooks import edit, placed, points
+from interp.losses import of_forward
 from interp.models.model import Model, evaluating
 
 
@@ -28,19 +30,12 @@ def logits(model: Model, ids: Int[Tensor, "text pos"]) -> Float[Tensor, "text po
     return out if isinstance(out, Tensor) else out.logits
 
 
-def token_losses(logits: Float[Tensor, "text pos vocab"], ids: Int[Tensor, "text pos"]) -> Float[Tensor, "text pos_but_one"]:
-    """−log p of each next token, in nats, float32: position i predicts token i + 1."""
-    predicted = logits[:, :-1].float().flatten(0, 1)
-    target = ids[:, 1:].to(logits.device).flatten()
-    return torch.nn.functional.cross_entropy(predicted, target, reduction="none").view(ids.shape[0], -1)
-
-
 def loss(
     model: Model, ids: Int[Tensor, "text pos"], edits: Mapping[str, Callable[..., Tensor]] | None = None
 ) -> Float[Tensor, " text"]:
     """Mean loss of each text in nats per token, with `edits` (see `interp.edit`) in place; float64."""
     with edit(model, edits or {}):
-        each = token_losses(logits(model, ids), ids).double().cpu()
+        each = of_forward(model, model.bridge, ids, lambda: logits(model, ids)).double().cpu()
     return each[:, -1] if model.extra.get("loss_on") == "last" else each.mean(-1)
 
 
