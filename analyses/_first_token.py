@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,7 @@ class Plan:
     options: Mapping[str, Any]
     save: str | None = None
     resume: bool = False
+    measure: Callable[..., RowStatistics] = measure
 
     def cases(self, model: Model, corpus: Iterable[Any], treatments: Sequence[str]) -> Iterator[Case]:
         """The texts under each treatment of BOS; by Gu et al.'s protocol then as many of random tokens, and of one token repeated."""
@@ -146,7 +147,7 @@ class Plan:
     def _case(self, model: Model, seen: _Seen | None, texts: Iterable[Any], bos: str, kind: str) -> Case:
         place = self._place(model, bos, kind)
         try:
-            statistics = measure(
+            statistics = self.measure(
                 model, texts, "full", bos=bos, max_tokens=self.max_tokens, overlap=self.overlap, layers=self.layers,
                 options=self.options, save=place, resume=self.resume,
             )  # fmt: skip

@@ -14,11 +14,12 @@ import torch
 
 from analyses import texts_of
 from interp.cli import analysis_main
+from interp.distributed import measuring
 from interp.errors import InterpError
 from interp.measures.ratio import TOLERANCE
 from interp.report import Report
 from interp.results import Claim, Curve, Grid, Table
-from interp.rows import RowStatistics, measure
+from interp.rows import RowStatistics
 
 QUESTION = "Does softmax turn a small lead in score into a big lead in weight?"
 
@@ -36,10 +37,18 @@ def run(
     device: str = "auto",
     save: str | None = None,
     resume: bool = False,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float = 0.0,
 ) -> Report:
-    """Leads and weight ratios of all rows of `texts`. `save` keeps the statistics in a file every few batches; `resume` takes them up."""
+    """Leads and weight ratios of all rows of `texts`. `save` keeps the statistics in a file every few batches; `resume` takes them up.
+
+    `engine` "ray" measures on the cluster at `address`, or on this machine's cores: see docs/ray.md.
+    """
     import interp
 
+    measure = measuring(engine, address, workers, gpus_per_worker)
     loaded = interp.load(model, dtype=dtype, device=device)
     source = texts_of(loaded, texts, limit, skip_bad)
     return report(

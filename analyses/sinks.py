@@ -15,6 +15,7 @@ import pandas as pd
 from analyses import _sinks, material, texts_of
 from analyses._first_token import GU_TOKENS, Case, Plan, from_captures
 from interp.cli import analysis_main
+from interp.distributed import measuring
 from interp.errors import InterpError, UnknownName
 from interp.measures.bootstrap import DRAWS
 from interp.measures.first_token import SHARES
@@ -41,12 +42,18 @@ def run(
     device: str = "auto",
     save: str | None = None,
     resume: bool = False,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float = 0.0,
 ) -> Report:
     """First-token measures of `model`, or of several, on `texts` with each treatment of BOS; or of recordings.
 
     `protocol`: all = whole texts (cut by max_tokens, in windows by overlap); gu = Gu et al.'s: texts of 64 tokens or more, their first 64,
     beside random tokens and one token repeated. `save` keeps the statistics in a file every few batches; `resume` takes them up.
+    `engine` "ray" measures on the cluster at `address`, or on this machine's cores: see docs/ray.md.
     """
+    measure = measuring(engine, address, workers, gpus_per_worker)
     if captures is not None:
         return _report(
             [from_captures(material("", texts, captures, bos=str(bos), layers=layers, max_tokens=max_tokens, limit=limit))]
@@ -60,7 +67,7 @@ def run(
     models: list[Any] = list(model) if isinstance(model, (list, tuple)) else [model]
     treatments = [bos] if isinstance(bos, str) else list(bos)
     options = {"protocol": protocol, "limit": limit, "sample": sample, "seed": seed, "skip_bad": skip_bad}
-    plan = Plan(layers, max_tokens, overlap, protocol, seed, options, save, resume)
+    plan = Plan(layers, max_tokens, overlap, protocol, seed, options, save, resume, measure)
     cases: list[Case] = []
     skipped: list[str] = []
     for each in models:

@@ -39,6 +39,10 @@ STANDARD = {
     "seed": "Of everything drawn at random.",
     "dtype": "float32, float16, bfloat16.",
     "device": "auto, cpu, cuda.",
+    "engine": "local = this process; ray = workers of Ray, on this machine or a cluster (docs/ray.md).",
+    "address": "Of a Ray cluster: auto on one of its nodes, or host:6379; Ray is started here unless given.",
+    "workers": "Processes of Ray that hold the model; one a core, or one for each --gpus-per-worker GPUs.",
+    "gpus_per_worker": "GPUs of each of them.",
 }
 _OPTION = {"captures": "capture"}
 _MANY = {"texts", "captures"}
