@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ class Tally:
         self._workers: dict[str, dict[str, Any]] = {}
         self._refused: dict[int, str] = {}
         self._retries = 0
+        self._span = (0.0, 0.0)  # when the first part was begun, and when the last came in
 
     def add(self, result: Result) -> bool:
         """Take one part's result; False where it is in already or was refused."""
@@ -55,6 +57,8 @@ class Tally:
         return True
 
     def _book(self, result: Result) -> None:
+        now = time.monotonic()
+        self._span = (self._span[0] or now - result.seconds, now)
         self._retries += result.attempt - 1
         empty = {"node": result.node, "device": result.device, "parts": 0, "texts": 0, "tokens": 0, "seconds": 0.0}
         line = self._workers.setdefault(result.worker, empty)
@@ -77,7 +81,7 @@ class Tally:
         return replace(made, provenance={**made.provenance, "engine": self.report()})
 
     def report(self) -> dict[str, Any]:
-        """Ray's version, parts and retries of this run, and each worker with its device and throughput."""
+        """Ray's version, parts and retries of this run, its seconds from the first part's beginning, and each worker with its throughput."""
         workers = []
         for line in self._workers.values():
             rate = round(line["tokens"] / line["seconds"], 1) if line["seconds"] else 0.0
@@ -87,5 +91,6 @@ class Tally:
             "version": ray.__version__,
             "parts": len(self._fold.taken),
             "retries": self._retries,
+            "seconds": round(self._span[1] - self._span[0], 3),
             "workers": workers,
         }
