@@ -164,61 +164,65 @@ def _block(layer: _Layer, buffers: Buffers, text: int, kv_head: int, start: int,
         s.view(keys, shared, rows).add_(_bias(layer, text, kv_head, start, end, first_key))
     tail = s[keys - hidden.shape[0] :]
     # The mask as an upper bound: +inf where seen, HIDDEN where not.
-    torch.minimum(tail, hidden.repeat(1, shared), out=tail)
+    torch.minimum(tail, hidden, out=tail)
 
     groups = s.view(-1, GROUP, width)
     tops = groups.amax(1)
-    if bool(torch.isnan(tops).any()):
-        tail.masked_fill_(hidden.repeat(1, shared) == HIDDEN, HIDDEN)  # a NaN that is hidden breaks no row
-        tops = groups.amax(1)
-    best = top = tops.amax(0)
-    if masking.sinks is not None:
-        sink = (masking.sinks.float() * LOG2E).view(-1, shared)[kv_head].repeat_interleave(rows)
-        top = torch.maximum(best, sink)
-    if masking.sinks is None and bool((top.abs() <= NEAR).all()):
-        top = torch.zeros_like(top)  # 2^s as it is neither overflows nor loses a weight that counts: one walk over the block less
+    best, place = tops.max(0)
+    if masking.sinks is None and bool((best.abs() <= NEAR).all()):
+        gap, sink = best, None  # 2^s as it is neither overflows nor loses a weight that counts: one walk over the block less
     else:
+        if bool(torch.isnan(best).any()):
+            tail.masked_fill_(hidden == HIDDEN, HIDDEN)  # a NaN that is hidden breaks no row
+            tops = groups.amax(1)
+            best, place = tops.max(0)
+        top, sink = best, None
+        if masking.sinks is not None:
+            sink = (masking.sinks.float() * LOG2E).view(-1, shared)[kv_head].repeat_interleave(rows)
+            top = torch.maximum(best, sink)
+            sink = torch.exp2(sink - top)
         s.sub_(top)
-    first_score = s[0].clone()
+        tops.sub_(top)
+        gap = best - top
     torch.exp2(s, out=p)
     kept = p.sum(0)
-    total = kept if masking.sinks is None else kept + torch.exp2(sink - top)
+    total = kept if sink is None else kept + sink
     share = total.reciprocal()
     z = p.T @ layer.v[text, kv_head, first_key:last_key]
     torch.mul(
         z.view(shared, rows, -1).transpose(0, 1), share.view(shared, rows).T[..., None], out=layer.out[text, start:end, kv_head]
     )
-    gap = best - top
-    first = p[0] if first_key == 0 else torch.zeros_like(share)
-    found = [first, total, gap]
+    found = [p[0] if first_key == 0 else torch.zeros_like(share), total, gap]
     if layer.full:
         assert mass is not None
         counted = torch.where(layer.real[text, start:end], share.view(shared, rows), 0.0)
-        stop = min(last_key, layer.length)
+        drawn = p.new_empty(shared, keys)
         for head, columns in enumerate(p.view(keys, shared, rows).unbind(1)):
-            mass[head, first_key:stop].add_(torch.mv(columns, counted[head])[: stop - first_key])
-        lead, second = _two_largest(groups, p, tops, best, top)
-        first_is_top = (first_score >= gap) & (first_key == 0)
-        found += [first_is_top.float(), lead, second, kept, _self_product(s, p)]
+            torch.mv(columns, counted[head], out=drawn[head])
+        stop = min(last_key, layer.length)
+        mass[:, first_key:stop] += drawn[:, : stop - first_key]
+        first_is_top = s[0] >= gap if first_key == 0 else torch.zeros_like(gap)
+        second = _second(groups, tops, place, gap)
+        found += [first_is_top.float(), gap - second, second.exp2(), kept, _self_product(s, p)]
     layer.rows[:, text, kv_head, :, start:end] = torch.stack(found).view(-1, shared, rows)
 
 
 def _hidden(layer: _Layer, text: int, start: int, end: int) -> tuple[int, Tensor]:
-    """The first key that any of the rows sees, and an upper bound for the scores of the last keys, [key, row]: +inf where seen."""
-    visible, over = layer.masking.visible, -end % GROUP
+    """The first key that any of the rows sees, and an upper bound for the scores of the last keys, [key, head and row]: +inf where seen."""
+    visible, over, shared = layer.masking.visible, -end % GROUP, layer.q.shape[2]
     if visible is None:
-        return 0, _future(end - start, over, layer.q.device)
+        return 0, _future(end - start, over, shared, layer.q.device)
     seen = visible[text if visible.shape[0] > 1 else 0, 0, start:end, :end]
     first_key = int(seen.any(0).to(torch.uint8).argmax()) // GROUP * GROUP
     bound = torch.where(seen[:, first_key:].T, math.inf, HIDDEN)
-    return first_key, torch.nn.functional.pad(bound, (0, 0, 0, over), value=HIDDEN)
+    return first_key, torch.nn.functional.pad(bound, (0, 0, 0, over), value=HIDDEN).repeat(1, shared)
 
 
 @functools.lru_cache(maxsize=16)
-def _future(rows: int, over: int, device: torch.device) -> Tensor:
+def _future(rows: int, over: int, shared: int, device: torch.device) -> Tensor:
     """The bound of a plainly causal block on its own `rows` keys and `over` keys of padding."""
     key = torch.arange(rows + over, device=device)
-    return torch.where(key[:, None] > torch.arange(rows, device=device), HIDDEN, math.inf)
+    return torch.where(key[:, None] > torch.arange(rows, device=device), HIDDEN, math.inf).repeat(1, shared)
 
 
 def _bias(layer: _Layer, text: int, kv_head: int, start: int, end: int, first_key: int) -> Tensor:
@@ -231,24 +235,22 @@ def _bias(layer: _Layer, text: int, kv_head: int, start: int, end: int, first_ke
     return torch.nn.functional.pad(here.clamp_min(HIDDEN), (0, -end % GROUP)).permute(2, 0, 1)
 
 
-def _two_largest(groups: Tensor, p: Tensor, tops: Tensor, best: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
-    """Gap of the two largest scores, and the second largest weight before division, by a tournament of groups of keys.
+def _second(groups: Tensor, tops: Tensor, place: Tensor, best: Tensor) -> Tensor:
+    """Each row's second largest score, by a tournament of groups of keys: the largest is `best`, in group `place`. Uses up `tops`.
 
-    The largest score lies in the group with the largest maximum. The second is the second of that group or the largest of the
-    other groups' maxima: two groups of a row are looked into, whatever its length. Uses up `tops`.
+    The largest lies in the group with the largest maximum. The second is the second of that group or the largest of the other
+    groups' maxima: one group of a row is looked into, whatever its length.
     """
-    column = torch.arange(len(best), device=best.device)
-    place = tops.argmax(0)
-    tops[place, column] = -math.inf
-    outside, other = tops.max(0)
-    inside = groups[place, :, column]
-    taken = inside.argmax(1, keepdim=True)
-    inner = inside.scatter_(1, taken, -math.inf).amax(1)
-    beyond = outside - top > inner
-    weights = p.view_as(groups)[torch.where(beyond, other, place), :, column]
-    # In the largest's own group its weight is passed over; in another there is nothing to pass over.
-    own = weights.gather(1, taken).masked_fill_(~beyond[:, None], 0.0)
-    return (best - top) - torch.maximum(inner, outside - top), weights.scatter_(1, taken, own).amax(1)
+    inside = groups[place, :, _columns(len(best), best.device)]
+    is_best = inside == best[:, None]
+    inner = inside.masked_fill_(is_best, -math.inf).amax(1)
+    inner = torch.where(is_best.sum(1) > 1, best, inner)
+    return torch.maximum(inner, tops.scatter_(0, place[None], -math.inf).amax(0))
+
+
+@functools.lru_cache(maxsize=16)
+def _columns(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device)
 
 
 def _self_product(s: Tensor, p: Tensor) -> Tensor:
