@@ -20,6 +20,7 @@ from interp.cache import cache_dir
 from interp.capturing import Capture
 from interp.errors import InterpError
 from interp.measures.bootstrap import interval
+from interp.measures.columns import Columns
 from interp.measures.first_token import SHARES, Totals, tally
 from interp.models import Model
 from interp.report.text import slug
@@ -86,14 +87,16 @@ class Case:
 
 def from_captures(source: Material) -> Case:
     """One capture at a time, none kept but the opening of the first."""
-    totals, lines = Totals(), []
+    totals, columns, lines = Totals(), Columns(), []
     shown: list[Capture] = []
     for name, capture in source:
         weights, visible = capture.need("weights", "visible")
         one = tally(weights, visible)
         totals.add(one)
+        ids = None if capture.ids is None else capture.ids.tolist()
+        columns.add(weights, visible, capture.tokens, ids)
         sizes = {"rows": float(one.by_head["rows"].sum()), "heads": int(torch.isfinite(one.importance).sum())}
-        first = {"first_token_id": None if capture.ids is None else int(capture.ids[0]), "first_token": capture.tokens[0]}
+        first = {"first_token_id": None if ids is None else ids[0], "first_token": capture.tokens[0]}
         lines.append({"text": name, "tokens": capture.n_tokens, **first, **one.own, **sizes})
         shown = shown or [opening(capture)]
     return Case(
@@ -108,6 +111,8 @@ def from_captures(source: Material) -> Case:
         texts=pd.DataFrame(lines),
         left_out=totals.left_out,
         provenance=source.provenance(),
+        sink_tokens=columns.token_table(),
+        sink_positions=columns.position_table(),
         shown=shown if shown[0].scores is not None else [],
     )
 

@@ -277,3 +277,15 @@ def test_bootstrap_intervals_are_those_of_the_mean():
     assert low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.005)
     assert high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.005)
     assert all(torch.tensor(interval(torch.ones(1), torch.ones(1))).isnan())
+
+
+@pytest.mark.shared
+def test_recordings_name_the_same_sink_tokens_as_row_statistics(shared):
+    """Two ways: columns of captured squares, and sums while the model runs."""
+    model = load(str(shared / "models" / "stories260k"))
+    rows = _frames(sinks.run(model, TALES))
+    recorded = _frames(sinks.run(model, captures=[capture(model, text) for text in TALES]))
+    for name in ("sink_tokens", "sink_positions"):
+        order = "token_id" if name == "sink_tokens" else "position"
+        one, other = (frames[name].head(5).sort_values(order).reset_index(drop=True) for frames in (rows, recorded))
+        pd.testing.assert_frame_equal(one, other, check_dtype=False, rtol=1e-5, atol=1e-6)

@@ -25,10 +25,16 @@ def random_order(layers: int, heads: int, seed: int) -> list[Head]:
 
 def interval(values: Float[Tensor, " text"], draws: int = 1000, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean over texts, in the values' unit; (x, x) for one text."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(0, len(values), (draws, len(values)), generator=generator)
-    means = values.double()[drawn].mean(-1)
-    low, high = torch.quantile(means, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64))
+    means = values.double()[_drawn(len(values), draws, seed)].mean(-1)
+    return _central(means, level)
+
+
+def _drawn(texts: int, draws: int, seed: int) -> Tensor:
+    return torch.randint(0, texts, (draws, texts), generator=torch.Generator().manual_seed(seed))
+
+
+def _central(values: Tensor, level: float) -> tuple[float, float]:
+    low, high = torch.quantile(values, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64))
     return float(low), float(high)
 
 
@@ -40,3 +46,21 @@ def share_within(curve: Sequence[tuple[int, float]], plain: float, total: int, m
             break
         best = removed
     return best / total
+
+
+def share_interval(
+    curve: Sequence[tuple[int, Float[Tensor, " text"]]],
+    plain: Float[Tensor, " text"],
+    total: int,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """The central `level` of `share_within` over resamples of the texts, the same texts at every point of the curve."""
+    drawn = _drawn(len(plain), draws, seed)
+    means = [(removed, losses.double()[drawn].mean(-1)) for removed, losses in curve]
+    base = plain.double()[drawn].mean(-1)
+    shares = [
+        share_within([(removed, float(at[draw])) for removed, at in means], float(base[draw]), total) for draw in range(draws)
+    ]
+    return _central(torch.tensor(shares, dtype=torch.float64), level)

@@ -17,6 +17,7 @@ from interp.shapes import Square, Visible
 
 FROM_QUERY = 3
 EPSILON = 0.3
+MANY = 16  # rows that must see a key for its importance to say something of the key, not of few rows
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from interp.batches import Batch
 from interp.measures.first_token import BY_PLACE
-from interp.measures.sinks import EPSILON, FROM_QUERY
+from interp.measures.sinks import EPSILON, FROM_QUERY, MANY
 from interp.rows.readings import Readings
 
 AXES: dict[str, tuple[str, ...]] = {
@@ -64,7 +64,6 @@ LONG = ("query", "key")
 LARGEST = ("residual_max",)  # merged by maximum, all else by sum
 EPSILONS = torch.arange(101, dtype=torch.float64) / 100
 BIN, BINS = 0.25, 81
-MANY = 16
 TINY = 1.2e-38  # below it float32 has lost digits
 NAMED = 20  # rows that are not finite, kept by name
 PER_TEXT = ("rows", "first_weight", "first_argmax", "first_majority", "sinks", "heads")
