@@ -83,7 +83,7 @@ def run(
         claims += without_gpt2(claims, loaded)
         claims += unpruned(loaded) if "pruning" not in names else []
     claims = _once(claims)
-    count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in ("holds", "fails", "not measured")}
+    count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in ("holds", "fails", "not measured here")}
     by_source = _by_source(claims)
     return Report(
         analysis="textbook",
@@ -94,7 +94,7 @@ def run(
             "claims": len(claims),
             "holds": count["holds"],
             "fails": count["fails"],
-            "not_measured": count["not measured"],
+            "not_measured": count["not measured here"],
             "analyses": sum(line["claims"] > 0 for line in lines),
             **accuracy,
         },
@@ -104,12 +104,12 @@ def run(
         definitions=[
             "holds: measured in this run and within the tolerance, or judged so by the comparison that `expected` names.",
             "fails: measured in this run and not so, on the model named; a finding, not an error.",
-            "not measured: nothing was computed for it in this run; `why` says what would make it measurable.",
+            "not measured here: nothing was computed for it in this run; `why` says what would make it measurable.",
         ],
         notes=[
             *([f"Left out: {', '.join(skip)}; pass --skip none to run all."] if skip and not only else []),
             "Every analysis ran here with small settings (few texts, short ones); its own report takes larger ones.",
-            "A claim about GPT-2 that was measured on another model stands under that model's name; GPT-2's own line stays not measured.",
+            "A claim about GPT-2 that was measured on another model stands under that model's name; GPT-2's own line stays not measured here.",
             *[f"{line['analysis']} could not run here: {line['note']}" for line in lines if line["note"]],
         ],
         provenance=loaded.provenance(),
@@ -134,7 +134,7 @@ def _settled(name: str, model: Model, pages: bool) -> tuple[list[Claim], dict[st
     verdicts = [claim.verdict for claim in report.claims]
     page = f"../{report.write().parent.name}/index.html" if pages else f"interp run {name}"
     line = {"analysis": name, "claims": len(verdicts), "holds": verdicts.count("holds"), "fails": verdicts.count("fails")}
-    return list(report.claims), line | {"not_measured": verdicts.count("not measured"), "page": page, "note": ""}
+    return list(report.claims), line | {"not_measured": verdicts.count("not measured here"), "page": page, "note": ""}
 
 
 def _run(name: str, given: dict[str, Any]) -> Report:
@@ -153,7 +153,7 @@ def _once(claims: Iterable[Claim]) -> list[Claim]:
     kept: dict[tuple[str, str], Claim] = {}
     for claim in claims:
         key = (claim.id, claim.model)
-        if key not in kept or kept[key].verdict == "not measured":
+        if key not in kept or kept[key].verdict == "not measured here":
             kept[key] = claim
     return list(kept.values())
 
@@ -162,7 +162,7 @@ def _by_source(claims: Sequence[Claim]) -> Table:
     rows = []
     for chapter in sorted({claim.source[:3] for claim in claims}):
         verdicts = [claim.verdict for claim in claims if claim.source[:3] == chapter]
-        counts = {verdict.replace(" ", "_"): verdicts.count(verdict) for verdict in ("holds", "fails", "not measured")}  # type: ignore[arg-type]
+        counts = {"holds": verdicts.count("holds"), "fails": verdicts.count("fails"), "not_measured": verdicts.count("not measured here")}
         rows.append({"chapter": chapter, **counts})
     return Table.of(
         "by_chapter",

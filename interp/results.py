@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-Verdict = Literal["holds", "fails", "not measured"]
+Verdict = Literal["holds", "fails", "not measured here"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 
 
@@ -226,7 +226,7 @@ class Claim:
     @classmethod
     def unmeasured(cls, id: str, source: str, claim: str, *, expected: str, model: str, why: str) -> Claim:
         """Not measured in this run; `why` says what would make it measurable."""
-        return cls(id, source, claim, expected, "", "", model, "not measured", why)
+        return cls(id, source, claim, expected, "", "", model, "not measured here", why)
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:

@@ -29,9 +29,9 @@ def test_smollm2_on_the_sentence(report):
     assert row["weight"].sum() == pytest.approx(1, abs=1e-5)
     assert row["token"].tolist()[1] == " Mary"
     verdicts = {claim.id: claim.verdict for claim in report.claims}
-    assert verdicts["gpt2-head-mary-score"] == verdicts["gpt2-head-divisor"] == "not measured"
+    assert verdicts["gpt2-head-mary-score"] == verdicts["gpt2-head-divisor"] == "not measured here"
     assert verdicts["gpt2-head-pair"] == verdicts["gpt2-head-output"] == verdicts["gpt2-head-masked"] == "holds"
-    assert all("needs GPT-2's weights" in claim.why for claim in report.claims if claim.verdict == "not measured")
+    assert all("needs GPT-2's weights" in claim.why for claim in report.claims if claim.verdict == "not measured here")
 
 
 def test_heads_side_by_side_times_the_output_matrix(report, smollm2):
@@ -48,12 +48,12 @@ def test_recorded_gpt2(shared):
     verdicts = {claim.id: claim.verdict for claim in report.claims}
     for measured in ("pair", "heads", "heads-in-layer", "d-head", "divisor"):
         assert verdicts[f"gpt2-head-{measured}"] == "holds", measured
-    assert verdicts["gpt2-head-john-weight"] == verdicts["gpt2-head-places"] == "not measured"
+    assert verdicts["gpt2-head-john-weight"] == verdicts["gpt2-head-places"] == "not measured here"
     chapter = tables(report)["chapter"]
     assert dict(zip(chapter["chapter"], chapter["here"], strict=True)) == {"144": 144, "12": 12, "64": 64, "8": 8}
     other = gpt2_head.run(captures=[shared / "data" / "gpt2_explainer_0.safetensors"], head="9.9")
     assert other.numbers["head"] == "9.9"
-    assert {claim.id: claim.verdict for claim in other.claims}["gpt2-head-mary-score"] == "not measured"
+    assert {claim.id: claim.verdict for claim in other.claims}["gpt2-head-mary-score"] == "not measured here"
 
 
 def test_the_printed_digits_decide(monkeypatch):

@@ -91,7 +91,7 @@ def test_claims_as_a_table() -> None:
         Claim.unmeasured("u", "s", "c", expected="1", model="m", why="w"),
     ]
     frame = claims_table(claims).frame
-    assert frame["verdict"].tolist() == ["holds", "not measured"]
+    assert frame["verdict"].tolist() == ["holds", "not measured here"]
     assert claims_table([]).frame.columns.tolist() == frame.columns.tolist()
 
 

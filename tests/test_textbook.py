@@ -37,7 +37,7 @@ def planted(tmp_path, monkeypatch):
 def test_a_new_analysis_adds_its_claims_by_itself(planted, toy):
     planted("planted_water")
     report = textbook.run(toy, only=["planted_water"])
-    assert [(claim.id, claim.verdict) for claim in report.claims] == [("wet", "holds"), ("dry", "not measured")]
+    assert [(claim.id, claim.verdict) for claim in report.claims] == [("wet", "holds"), ("dry", "not measured here")]
     numbers = report.numbers
     assert (numbers["claims"], numbers["holds"], numbers["fails"], numbers["not_measured"]) == (2, 1, 0, 1)
     assert report.files()["claims.csv"].frame["why"].tolist() == ["", "needs sand"]
@@ -80,9 +80,9 @@ def test_the_ledger_on_smollm2(smollm2):
     assert claims["textbook-feed-forward"].verdict == "holds"
     assert claims["textbook-four-times"].verdict == "fails"  # 576 to 1,536: gated, 2.67 times
     for claim in report.claims:
-        assert (claim.measured == "") == (claim.verdict == "not measured")
+        assert (claim.measured == "") == (claim.verdict == "not measured here")
         if claim.model.startswith("gpt2"):
-            assert claim.verdict == "not measured"
+            assert claim.verdict == "not measured here"
             assert "needs" in claim.why
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_ROWS = 200
 _SCRIPT = re.compile(r"<script(?![^>]*\bapplication/json)[^>]*>(.*?)</script>", re.DOTALL)
-MARKS = {"holds": "✓", "fails": "✗", "not measured": "○"}
+MARKS = {"holds": "✓", "fails": "✗", "not measured here": "○"}
 
 
 @lru_cache
