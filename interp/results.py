@@ -48,7 +48,12 @@ class Table:
     @classmethod
     def of(cls, name: str, caption: str, rows: Iterable[Mapping[str, Any]], **meanings: str) -> Table:
         """A table from one mapping a row; the first row sets the order of the columns."""
-        return cls(name, caption, pd.DataFrame(list(rows)), meanings)
+        lines = list(rows)
+        try:
+            frame = pd.DataFrame(lines)
+        except UnicodeEncodeError:  # a lone surrogate: pandas' own text type cannot hold it
+            frame = _framed({column: [line.get(column) for line in lines] for column in lines[0]})
+        return cls(name, caption, frame, meanings)
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The CSV, as reports hold it (text quoted, formulas guarded); also written to `path` where one is given."""
@@ -57,7 +62,7 @@ class Table:
     def _repr_html_(self) -> str:
         from interp.report import page
 
-        return page.embedded(page.table_html(self))
+        return page.embedded(page.table_html(self, _id(self.name, self.caption, self.frame)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,7 @@ class Grid:
             if len(set(labels)) < len(labels):
                 tidy[f"{axis}_position"] = places
             tidy[axis] = _numbers(labels)[places]
-        return pd.DataFrame({**tidy, self.name: self.values.ravel()})
+        return _framed({**tidy, self.name: self.values.ravel()})
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The tidy frame as CSV; also written to `path` where one is given."""
@@ -236,6 +241,15 @@ def claims_table(claims: Iterable[Claim]) -> Table:
     return Table("claims", "Each claim, what was expected, what was measured in this run, and the verdict.", frame)
 
 
+def _framed(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """A frame whose text is plain Python text, which holds any token; numbers as pandas takes them."""
+    made = {}
+    for name, values in columns.items():
+        text = any(isinstance(value, str) for value in values)
+        made[name] = pd.Series(values, dtype=object) if text else pd.Series(values)
+    return pd.DataFrame(made)
+
+
 def _numbers(labels: Sequence[str]) -> np.ndarray:
     """Labels of one axis as whole numbers where all of them are, else as text."""
     whole = all(re.fullmatch(r"0|[1-9][0-9]{0,17}", label) for label in labels)
@@ -261,12 +275,14 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _figure_html(value: Grid | Curve) -> str:
-    """A figure for a notebook; its ids come from its contents, so many of them in one page do not clash."""
-    import hashlib
-
     from interp.report import page
 
-    digest = hashlib.sha256(
-        repr((value.name, value.caption, _csv(value.frame() if isinstance(value, Grid) else value.table.frame, None))).encode()
-    )
-    return page.embedded(page.grid_html(value, f"f{digest.hexdigest()[:8]}"))
+    frame = value.frame() if isinstance(value, Grid) else value.table.frame
+    return page.embedded(page.grid_html(value, _id(value.name, value.caption, frame)))
+
+
+def _id(name: str, caption: str, frame: pd.DataFrame) -> str:
+    """An id from what is shown: many values in one notebook do not clash."""
+    import hashlib
+
+    return "f" + hashlib.sha256(repr((name, caption, _csv(frame, None))).encode()).hexdigest()[:8]

@@ -13,6 +13,7 @@ from hostile import STANDING, TOKENS, Page, sample, short
 
 from interp.errors import InterpError
 from interp.report import folder, from_csv
+from interp.report.text import whole
 
 
 def test_written_files(tmp_path: Path) -> None:
@@ -28,7 +29,11 @@ def test_written_files(tmp_path: Path) -> None:
         "summary.json",
         "tokens.csv",
     ]
-    assert from_csv(tmp_path / "r" / "tokens.csv")[STANDING].tolist() == TOKENS
+    written = [whole(token) for token in TOKENS]
+    assert from_csv(tmp_path / "r" / "tokens.csv")[STANDING].tolist() == written
+    pattern = from_csv(tmp_path / "r" / "pattern.csv")
+    assert pattern["key"].tolist() == written * len(TOKENS)  # repeated tokens keep their own column
+    assert pattern["key_position"].tolist() == [*range(len(TOKENS))] * len(TOKENS)
     assert len(from_csv(tmp_path / "r" / "pattern.csv")) == len(TOKENS) ** 2
     source = (tmp_path / "r" / "summary.json").read_text(encoding="utf-8")
     summary = json.loads(source, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))

@@ -11,6 +11,7 @@ from browser import browser, opened
 from hostile import TOKENS, sample, short
 
 import interp
+from interp.report.text import visible
 
 pytestmark = pytest.mark.browser
 NARROW = {"width": 400, "scheme": "dark"}
@@ -61,6 +62,9 @@ def test_a_report_reads_with_scripts_off(chromium: Any, index: str) -> None:
         assert tab.locator(".scroll > table").last.locator("tbody tr").count() == len(TOKENS)
         assert tab.locator("svg.drawn").count() == 2
         assert "Half of it." in tab.locator("body").inner_text()
+        shown = tab.locator(".scroll > table").last.locator("td:nth-child(2)").evaluate_all("all => all.map(x => x.textContent)")
+        assert shown == [visible(token) for token in TOKENS]
+        assert tab.locator("b[x]").count() == 0
 
 
 def test_two_reports_in_one_page_both_work(chromium: Any, toy: interp.Model, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from hostile import STANDING, TOKENS, Page, sample, short
 
 from interp.errors import InterpError, UnknownName
 from interp.report import from_csv, page
+from interp.report.text import label, visible
 from interp.results import Curve, Grid, Table
 
 
@@ -35,7 +37,8 @@ def test_the_page_parses_and_hostile_text_adds_no_element(html: str) -> None:
 
 def test_there_is_one_cell_a_token_and_its_text_is_the_token(html: str) -> None:
     shown = Page(html).cells[1::3]
-    assert shown == [*TOKENS[:6], "a␀b", "⟨U+202E⟩abc", *TOKENS[8:12], "↵"]
+    assert shown[:13] == [*TOKENS[:6], "a␀b", "⟨U+202E⟩abc", *TOKENS[8:12], "↵"]
+    assert shown == [visible(token) for token in TOKENS]
 
 
 def test_the_figures_hold_the_tokens_as_text(html: str) -> None:
@@ -44,6 +47,9 @@ def test_the_figures_hold_the_tokens_as_text(html: str) -> None:
     assert "$x_2^3$" in figure  # no mathematics made of a token
     assert "\x00" not in html
     assert "\u202e" not in html
+    written = [text.text for text in ElementTree.fromstring(figure + "</svg>").iter("{http://www.w3.org/2000/svg}text")]
+    for token in TOKENS:  # on both axes, and as often as it is repeated
+        assert written.count(label(token)) >= 2 * sum(label(token) == label(other) for other in TOKENS) - 2 * (not token), token
 
 
 def test_nothing_invisible_is_left_anywhere_in_the_page() -> None:

@@ -123,6 +123,7 @@ def test_json_holds_no_absolute_path_and_no_unknown_object() -> None:
     [
         ("gpt2", "gpt2"), ("HuggingFaceTB/SmolLM2-135M", "huggingfacetb-smollm2-135m"), ("/data/my models/GPT 2/", "gpt-2"),
         ("../../etc", "etc"), ("..", "model"), ("", "model"), (STANDING, "script-b-x"), ("C:\\models\\x", "x"), ("../x/y", "y"),
+        ("=cmd|' /C calc'!A0", "cmd-c-calc-a0"), ("\u202egpt2\x00", "gpt2"), ("漢字", "model"), ("a\nb\t", "a-b"), ("x" * 300, "x" * 80),
     ],
 )  # fmt: skip
 def test_a_model_name_becomes_one_safe_folder_name(model: str, slug: str) -> None:

@@ -150,6 +150,7 @@ def test_several_values_in_one_notebook_do_not_clash() -> None:
         heads()._repr_html_(),
         heads(values=HEADS / 2)._repr_html_(),
         table._repr_html_(),
+        Table.of("t", "", [{"x": 1, "y": 3}])._repr_html_(),
         Curve("c", "", table, "x", ("y",))._repr_html_(),
     ]
     ids = [set(re.findall(r' id="([^"]+)"', page)) for page in shown]

@@ -121,12 +121,12 @@ def test_hover_compares_two_keys_of_a_row(shown):
         told = cell(page)
     row, weights = capture.scores[0, 1, 5], capture.weights[0, 1, 5]
     number = {
-        name: float(text.replace("−", "-")) for name, text in told.items() if name in ("score", "weight", "e^Δ", "weight ratio")
+        name: float(text.replace("−", "-")) for name, text in told.items() if name in ("score", "weight", "eΔ", "weight ratio")
     }
     assert number["score"] == pytest.approx(float(row[3]), abs=0.01)
     assert number["weight"] == pytest.approx(float(weights[3]), abs=0.001)
     assert float(told["Δ of the scores"].replace("−", "-")) == pytest.approx(float(row[3] - row[4]), abs=0.01)
-    assert number["e^Δ"] == pytest.approx(float(torch.exp(row[3] - row[4])), rel=0.01)
+    assert number["eΔ"] == pytest.approx(float(torch.exp(row[3] - row[4])), rel=0.01)
     assert number["weight ratio"] == pytest.approx(float(weights[3] / weights[4]), rel=0.01)
     assert told["query (row)"].startswith(" w5")
     assert told["key (column)"].startswith(" w3")

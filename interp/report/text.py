@@ -150,14 +150,10 @@ def script_data(data: Any) -> Markup:
     >>> script_data(["</script>", float("nan")])
     Markup('["\\\\u003c/script\\\\u003e", null]')
     """
-    risky: dict[str, str | int | None] = {
-        "<": "\\u003c",
-        ">": "\\u003e",
-        "&": "\\u0026",
-        "\u2028": "\\u2028",
-        "\u2029": "\\u2029",
-    }
-    return Markup(to_json(data).translate(str.maketrans(risky)))
+    written = to_json(data)
+    for risky in "<>&\u2028\u2029":
+        written = written.replace(risky, f"\\u{ord(risky):04x}")
+    return Markup(written)
 
 
 def slug(text: str) -> str:

@@ -1,7 +1,7 @@
 """The interactive viewer: a capture as one offline page, or as a part of another page, several of which never clash.
 
-Scores travel rounded to 1/256 (weights follow within 0.001), long texts as q and k in 16 bits; weights are made in the page by the
-same masked softmax. Heads beyond MOST bytes stay out, with a notice; their measures stay in. Needs a browser with DecompressionStream.
+Scores travel as `viewer_data` says, within 0.01, and weights are made in the page by the same masked softmax, within 0.001. Heads that do
+not fit stay out, with a notice; their measures stay in. Needs a browser with DecompressionStream.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import base64
 import hashlib
 import re
 import unicodedata
-import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
+from scipy.special import xlogy
 
-from interp.report import text
+from interp.report import text, viewer_data
 from interp.report.definitions import definitions
 
 if TYPE_CHECKING:
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "viewer"
 PARTS = ("data.js", "draw.js", "page.js", "overview.js", "panel.js", "ways.js", "start.js")
-STEP, COARSE, LEVELS, WIDE, FROM_QUERY = 256, 64, 63, 32767, 3
-MOST = 8_000_000
-_IN_PAGE = (
-    0.0015  # scores made in the page from rounded q and k may be off by this much, as 1/512 moves a weight by 0.001 at most
-)
+FROM_QUERY = 3
 
 
 @lru_cache
@@ -133,16 +129,16 @@ def _data(capture: Capture) -> dict[str, Any]:
         "scale": capture.scale,
         "cap": capture.softcap,
         "sinks": None if arrays["sinks"] is None else arrays["sinks"].tolist(),
-        "masks": [_blob(mask) for mask in masks],
+        "masks": [viewer_data.blob(mask) for mask in masks],
         "maskOf": mask_of,
-        "step": STEP,
-        "coarse": COARSE,
-        "levels": LEVELS,
+        "step": viewer_data.STEP,
+        "coarse": viewer_data.COARSE,
+        "levels": viewer_data.LEVELS,
         "provenance": {name: str(value) for name, value in dict(capture.provenance).items() if value not in (None, "")},
         "from": min(FROM_QUERY, n - 1),
     }
     data["measures"], data["meanings"] = _measures(arrays["weights"], data["from"])
-    return data | _heads(arrays, capture, seen)
+    return data | viewer_data.of_heads(arrays, capture, seen)
 
 
 def _array(tensor: Any) -> Any:
@@ -163,18 +159,19 @@ def _measures(weights: Any, first: int) -> tuple[dict[str, Any], dict[str, str]]
     """Means over rows ≥ `first` for each head, and what they mean. Empty where there are no weights."""
     if weights is None:
         return {}, {}
-    rows = weights[:, :, first:].astype(np.float64)
-    n = rows.shape[-1]
+    n = weights.shape[-1]
     at = np.arange(first, n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = -np.where(rows > 0, rows * np.log(rows), np.where(np.isnan(rows), np.nan, 0)).sum(-1)
-    kept = {
-        "first_weight": rows[..., 0].mean(-1),
-        "largest_weight": rows.max(-1).mean(-1),
-        "entropy": entropy.mean(-1),
-        "self_weight": rows[:, :, at - first, at].mean(-1),
-        "previous_weight": rows[:, :, at - first, np.maximum(at - 1, 0)].mean(-1),
-    }
+    kept: dict[str, list[Any]] = {}
+    for layer in weights:  # one at a time: a square a head in float64 is much
+        rows = layer[:, first:].astype(np.float64)
+        for name, values in (
+            ("first_weight", rows[..., 0]),
+            ("largest_weight", rows.max(-1)),
+            ("entropy", -xlogy(rows, rows).sum(-1)),
+            ("self_weight", rows[:, at - first, at]),
+            ("previous_weight", rows[:, at - first, np.maximum(at - 1, 0)]),
+        ):
+            kept.setdefault(name, []).append(np.round(values.mean(-1), 5).tolist())
     where = f"mean over the query rows from row {first} on"
     meanings = {
         "first_weight": f"Weight on the first token, {where}.",
@@ -183,101 +180,4 @@ def _measures(weights: Any, first: int) -> tuple[dict[str, Any], dict[str, str]]
         "self_weight": f"Weight on the query's own token, {where}.",
         "previous_weight": f"Weight on the token before the query, {where}.",
     }
-    return {name: np.round(values, 5).tolist() for name, values in kept.items()}, meanings
-
-
-def _heads(arrays: dict[str, Any], capture: Capture, seen: Any) -> dict[str, Any]:
-    """What the page needs to draw each head: kind scores, qk or weights; `data` [layer][head], None beyond MOST bytes."""
-    q, k, scores, weights = (arrays[name] for name in ("q", "k", "scores", "weights"))
-    both = q is not None and k is not None
-    kind = "weights" if scores is None else "scores"
-    plain = both and scores is not None and capture.scale is not None and _off(arrays, capture)[0] < 0.02
-    if plain and capture.n_tokens > 2 * q.shape[-1] and capture.sinks is None:
-        off, moved = _off(arrays, capture, WIDE)
-        kind = "qk" if off < 0.008 and moved < 0.0008 else kind
-    made: dict[str, Any] = {"kind": kind, "plain": bool(plain), "d": q.shape[-1] if both else None}
-    levels = WIDE if kind == "qk" else LEVELS
-    size, total = 0, len(capture.layers) * capture.n_heads
-    data: list[list[str | None]] = [[None] * capture.n_heads for _ in capture.layers]
-    vectors: dict[str, list[list[str | None]]] = {"q": [], "k": []}
-    for row in range(len(capture.layers)):
-        here = {name: [_vectors(x, levels) for x in arrays[name][row]] if both else [] for name in ("q", "k")}
-        one = (
-            [""] * capture.n_heads
-            if kind == "qk"
-            else [
-                _scores(scores[row, head], seen[row]) if kind == "scores" else _weights(weights[row, head])
-                for head in range(capture.n_heads)
-            ]
-        )
-        size += sum(map(len, one)) + sum(len(x) for name in here for x in here[name])
-        if size > MOST and row:
-            made["notice"] = (
-                f"{row * capture.n_heads} of {total} heads can be opened here, those of layers "
-                f"{', '.join(map(str, capture.layers[:row]))}: at {capture.n_tokens} tokens all of them would not fit into "
-                f"{MOST // 1_000_000} MB. The measures cover all heads; pages of other layers are made with --layers."
-            )
-            break
-        data[row] = list(one)
-        for name in here:
-            vectors[name].append(list(here[name]))
-    return made | {"data": data, **vectors, "bytes": size}
-
-
-def _off(arrays: dict[str, Any], capture: Capture, levels: int | None = None) -> tuple[float, float]:
-    """How far scores are from scale · q·k, capped where the model caps, and how far weights move by it; q and k exact or rounded."""
-    worst, moved = 0.0, 0.0
-    for row in range(len(capture.layers)):
-        q, k = (x if levels is None else _rounded(x, levels) for x in (arrays["q"][row], arrays["k"][row]))
-        made = (capture.scale or ())[row] * (q @ np.repeat(k, len(q) // len(k), 0).transpose(0, 2, 1))
-        cap = capture.softcap[row] if capture.softcap else None
-        off = (cap * np.tanh(made / cap) if cap else made) - arrays["scores"][row]
-        worst = max(worst, float(np.abs(off).max()))
-        if levels is not None:
-            # w moves to w·e^off ÷ Σ w·e^off: the shifted row, without another softmax.
-            shifted = arrays["weights"][row] * np.exp(off)
-            shifted /= np.maximum(shifted.sum(-1, keepdims=True), 1e-30)
-            moved = max(moved, float(np.abs(shifted - arrays["weights"][row]).max()))
-        if not np.isfinite(worst) or (levels is not None and worst > 0.01):
-            return np.inf, np.inf
-    return worst, moved
-
-
-def _steps(x: Any, levels: int) -> Any:
-    return np.maximum(np.abs(x).max(-1, keepdims=True), 1e-30).astype(np.float32) / levels
-
-
-def _rounded(x: Any, levels: int) -> Any:
-    return np.round(x / _steps(x, levels)) * _steps(x, levels)
-
-
-def _vectors(x: Any, levels: int) -> str:
-    """[pos, d] as one step a position (float32), then whole numbers of steps in one or two bytes."""
-    x = np.nan_to_num(x)
-    step = _steps(x, levels)
-    whole = np.round(x / step).astype("<i2" if levels > 127 else "i1")
-    return _blob(step.astype("<f4").tobytes() + whole.tobytes())
-
-
-def _scores(scores: Any, seen: Any) -> str:
-    """Visible scores in 1/STEP, then hidden ones in 1/COARSE, each key's column downwards, as differences in four byte planes."""
-    return _blob(_planes(scores.T[seen.T], STEP) + _planes(scores.T[~seen.T], COARSE))
-
-
-def _planes(values: Any, step: int) -> bytes:
-    whole = np.where(np.isfinite(values), np.clip(np.round(values.astype(np.float64) * step), -(2**29), 2**29), -(2**30))
-    change: Any = np.diff(whole.astype(np.int64), prepend=0)
-    folded = ((change << 1) ^ (change >> 63)).astype("<u4")
-    return folded.view(np.uint8).reshape(-1, 4).T.tobytes()
-
-
-def _weights(weights: Any) -> str:
-    whole = np.where(np.isfinite(weights), np.round(np.clip(weights, 0, 1) * 65534), 65535).astype("<u2")
-    return _blob(whole.view(np.uint8).reshape(-1, 2).T.tobytes())
-
-
-def _blob(raw: bytes) -> str:
-    """Base64 of the bytes: z = deflated, r = as they are, whichever is shorter."""
-    packed = zlib.compress(raw, 9)
-    kind, kept = ("z", packed) if len(packed) < len(raw) else ("r", raw)
-    return kind + base64.b64encode(kept).decode()
+    return kept, meanings

@@ -31,8 +31,9 @@ export function inkOn([r, g, b]) {
   return 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b) > 0.179 ? "#000000" : "#ffffff";
 }
 
+// On paper the colours are those of a light page: the page's own style has not changed yet when printing begins.
 export function palette(element) {
-  const dark = isDark(element);
+  const dark = isDark(element) && !element.closest(".interp-viewer").dataset.paper;
   return {
     ...TABLES[dark ? "dark" : "light"],
     dark,
@@ -75,7 +76,9 @@ export function image(shown, head, n, colours, stretch) {
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(n, n);
   const out = new Uint32Array(pixels.data.buffer);
-  const [more, less] = [colours.more.map(packed), colours.less.map(packed)];
+  const most = 4095;
+  const shades = (ramp) => Uint32Array.from({ length: most + 1 }, (_, i) => packed(ramp[Math.round(255 * (stretch ? Math.sqrt(i / most) : i / most))]));
+  const [more, less] = [shades(colours.more), shades(colours.less)];
   const unseen = packed(rgb(colours.unseen));
   const { place, masked } = shown;
   for (let i = 0; i < n * n; i++) {
@@ -84,8 +87,8 @@ export function image(shown, head, n, colours, stretch) {
       continue;
     }
     const value = place(i);
-    const size = stretch ? Math.sqrt(Math.abs(value)) : Math.abs(value);
-    out[i] = size >= 0 ? (value < 0 ? less : more)[Math.min(255, Math.round(size * 255))] : unseen;
+    const size = value < 0 ? -value : value;
+    out[i] = size >= 0 ? (value < 0 ? less : more)[size < 1 ? (size * most + 0.5) | 0 : most] : unseen;
   }
   context.putImageData(pixels, 0, 0);
   return canvas;

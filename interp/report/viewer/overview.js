@@ -62,7 +62,7 @@ export class Overview {
     const { layers, heads } = this.data;
     const numbers = Array.from({ length: heads }, (_, head) => make("th", { scope: "col" }, String(head)));
     const rows = layers.map((layer, row) => make("tr", {}, make("th", { scope: "row" }, String(layer)), ...numbers.map((_, head) => make("td", {}, this.button(row, head, make("canvas", { width: CELL, height: CELL, "aria-hidden": "true" }))))));
-    const corner = make("th", { class: "corner" }, make("span", {}, "layer ↓ head →"));
+    const corner = make("th", { class: "corner" }, "head →\nlayer ↓");
     this.box.replaceChildren(make("table", { class: "maps", "aria-labelledby": `${this.viewer.root.id}-heads` }, make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows)));
   }
 
@@ -101,7 +101,8 @@ export class Overview {
   }
 
   // Small maps are painted in turns of a few milliseconds, so that a large model never holds the page.
-  async paint() {
+  // `now` (before printing, which does not wait): those that are made already, at once.
+  async paint(now = false) {
     if (this.ranked) return;
     const run = (this.run = (this.run ?? 0) + 1);
     const colours = palette(this.place);
@@ -126,6 +127,11 @@ export class Overview {
         continue;
       }
       if (!this.viewer.heads.has(row, head)) continue;
+      if (now) {
+        const ready = this.viewer.heads.ready(row, head);
+        if (ready) small(pen, ready, this.data.tokens.length, colours);
+        continue;
+      }
       if (performance.now() > until) {
         await new Promise((done) => setTimeout(done));
         until = performance.now() + 12;

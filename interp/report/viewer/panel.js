@@ -3,7 +3,7 @@ import { inkOn } from "./draw.js";
 import { make, number, token } from "./page.js";
 
 function pair(term, ...value) {
-  return make("div", {}, make("dt", {}, term), make("dd", {}, ...value));
+  return make("div", {}, make("dt", {}, ...[term].flat()), make("dd", {}, ...value));
 }
 
 function placed(data, index) {
@@ -52,7 +52,7 @@ export function showCell(place, viewer, query, key) {
         { class: "cell" },
         pair("other key", ...placed(data, other)),
         pair("Δ of the scores", two.lead === null ? missing : number(two.lead)),
-        pair("e^Δ", two.power === null ? missing : number(two.power)),
+        pair(["e", make("sup", {}, "Δ")], two.power === null ? missing : number(two.power)),
         pair("weight ratio", number(two.ratio)),
       ),
     );
@@ -72,12 +72,13 @@ function bars(values, label) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `${label}: ${values.length} components, the largest ${number(most, 2)} in size`);
-  values.forEach((value, i) => {
-    const bar = document.createElementNS(NS, "rect");
-    const height = (Math.abs(value) / most) * 19;
-    for (const [name, set] of Object.entries({ x: i * 4, width: 3, y: value > 0 ? 20 - height : 20, height, class: value < 0 ? "less" : "more" })) bar.setAttribute(name, set);
-    svg.append(bar);
-  });
+  for (const kind of ["more", "less"]) {
+    const bars = values.map((value, i) => (value < 0 === (kind === "less") ? `M${i * 4} 20h3v${(-19 * value) / most}h-3z` : ""));
+    const path = document.createElementNS(NS, "path");
+    path.setAttribute("d", bars.join(""));
+    path.setAttribute("class", kind);
+    svg.append(path);
+  }
   return make("div", { class: "bars" }, make("span", {}, label), svg, make("small", {}, `± ${number(most, 2)}`));
 }
 

@@ -58,6 +58,15 @@ class Viewer {
     if (turned) this.overview.mark();
     if (link) write(this);
     if (turned) await this.vectorsOf(next.row, next.head);
+    if (turned) this.ahead();
+  }
+
+  // The heads beside this one are made while the reader looks, so that turning only draws.
+  ahead() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      for (const by of [1, -1]) this.heads.get(...this.beside(by));
+    }, 40);
   }
 
   async vectorsOf(row, head) {
@@ -195,8 +204,14 @@ class Viewer {
       const to = linked(this);
       if (to) this.go(to, false);
     });
-    addEventListener("beforeprint", () => this.recolour());
-    addEventListener("afterprint", () => this.recolour());
+    addEventListener("beforeprint", () => {
+      root.dataset.paper = "yes";
+      this.recolour(true);
+    });
+    addEventListener("afterprint", () => {
+      delete root.dataset.paper;
+      this.recolour();
+    });
     let wide = 0;
     new ResizeObserver(() => {
       if (!this.head || root.clientWidth === wide) return;
@@ -206,10 +221,10 @@ class Viewer {
     }).observe(root);
   }
 
-  recolour() {
+  recolour(now = false) {
     if (!this.head) return;
     this.redraw();
-    this.overview.paint();
+    this.overview.paint(now);
   }
 
   zoom(by) {
@@ -225,12 +240,17 @@ class Viewer {
     this.paint();
   }
 
-  turn(by) {
+  beside(by) {
     const { order } = this.overview;
     let place = order.findIndex(([row, head]) => row === this.at.row && head === this.at.head);
     do place = (place + by + order.length) % order.length;
     while (!this.heads.has(...order[place]));
-    return this.go({ row: order[place][0], head: order[place][1] });
+    return order[place];
+  }
+
+  turn(by) {
+    const [row, head] = this.beside(by);
+    return this.go({ row, head });
   }
 
   step(query, key) {
@@ -249,6 +269,8 @@ class Viewer {
 
 for (const root of document.querySelectorAll(".interp-viewer:not([data-started])")) {
   root.dataset.started = "yes";
+  // One capture shown twice in a notebook: each place gets a name of its own.
+  for (let i = 2, id = root.id; document.getElementById(root.id) !== root; i++) root.id = `${id}-${i}`;
   root.interpViewer = new Viewer(root);
   root.interpViewer.ready.then(() => (root.dataset.ready = "yes"));
 }
