@@ -7,6 +7,7 @@ path of what was written. An error that is no bad input is a defect and keeps it
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -125,12 +126,14 @@ def capture_command(
     with _writing(out):
         made.save(out)
     print(made)
+    print(f"to see every head: interp view {shlex.quote(str(out))}")
     print(out)
 
 
 @app.command("view")
 def view_command(
     file: Annotated[Path | None, typer.Argument(help="A capture file, in place of --model and --text.")] = None,
+    capture: Annotated[Path | None, typer.Option(help="The same file, named as `interp run` names it.")] = None,
     text: Annotated[str | None, typer.Option(help="One text, as it is.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("reports/view.html"),
     model: Model_ = "toy",
@@ -142,8 +145,9 @@ def view_command(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """One offline page that shows every head from scores to mask to weights."""
-    if (file is None) == (text is None):
+    if sum(given is not None for given in (file, capture, text)) != 1:
         raise InterpError("view takes a capture file, or --model and --text; give one of the two")
+    file = file or capture
     if file is not None:
         from interp.capturing import read
 

@@ -138,7 +138,10 @@ def test_capture_view_and_recordings(here, capsys):
     code, out, _ = call(capsys, "capture", "--text", COLOUR, "--out", "c.safetensors")
     assert code == 0
     assert out.splitlines()[-1] == "c.safetensors"
+    assert "\nto see every head: interp view c.safetensors\n" in out
     assert call(capsys, "view", "c.safetensors", "--out", "deep/c.html")[0] == 0
+    assert call(capsys, "view", "--capture", "c.safetensors", "--out", "same.html")[0] == 0
+    assert Path("same.html").read_bytes() == Path("deep/c.html").read_bytes()
     assert (here / "deep" / "c.html").stat().st_size > 1000
     code, out, _ = call(capsys, "run", "ratio_rule", "--capture", "c.safetensors", "--out", "rule")
     assert code == 0
