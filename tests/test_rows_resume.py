@@ -104,7 +104,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InterpError, match="cannot be read as safetensors"):
         RowStatistics.read(torn)
     save_file({"x": torch.zeros(1)}, tmp_path / "other", {"format": "interp-capture/1"})
-    with pytest.raises(InterpError, match="has format 'interp-capture/1'; row statistics are interp-rows/2"):
+    with pytest.raises(InterpError, match="has format 'interp-capture/1'; this version reads interp-rows/2"):
         RowStatistics.read(tmp_path / "other")
 
 

@@ -21,6 +21,7 @@ from interp import attention
 from interp.capturing.captured import TENSORS, Capture
 from interp.capturing.checks import prove
 from interp.errors import InterpError, NotFaithful
+from interp.tensorfile import opened
 
 FORMAT = "interp-capture/1"
 _RANK = {"q": 4, "k": 4, "v": 4, "scores": 4, "visible": 3, "weights": 4, "z": 4, "ids": 1, "sinks": 2, "bias": 4}
@@ -74,20 +75,8 @@ def _order(path: str) -> None:
 
 def read(path: str | Path) -> Capture:
     """The capture in a file, completed where that is arithmetic (scores from q and k, weights from scores) and checked like any other."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
-    if not path.is_file():
-        raise InterpError(f"no file {path}; give a capture written by `interp capture` or Capture.save")
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys() if name in _RANK}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InterpError(f"{path} cannot be read as safetensors: {str(error).splitlines()[0][:120]}") from None
-    found = metadata.get("format")
-    if found != FORMAT:
-        raise InterpError(f"{path} has format {found or 'none'!r}; this version reads {FORMAT}")
+    metadata, tensors = opened(path, FORMAT, "a capture written by `interp capture` or Capture.save", _RANK.__contains__)
     if (said := metadata.get("sha256")) is not None and said != _digest(tensors, metadata):
         raise InterpError(f"{path} was changed after it was written: its SHA-256 is not the one it holds")
     try:

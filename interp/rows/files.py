@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.rows.statistics import RowStatistics, check
+from interp.tensorfile import opened
 
 FORMAT = "interp-rows/2"
 
@@ -44,19 +45,8 @@ def save(statistics: RowStatistics, path: str | Path) -> Path:
 
 def read(path: str | Path) -> RowStatistics:
     """The statistics in a file; refused, with the reason, where it is none or damaged."""
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
-    if not path.is_file():
-        raise InterpError(f"no file {path}; give one written by RowStatistics.save or measure(…, save=…)")
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InterpError(f"{path} cannot be read as safetensors: {str(error).splitlines()[0][:120]}") from None
-    if (found := metadata.get("format")) != FORMAT:
-        raise InterpError(f"{path} has format {found or 'none'!r}; row statistics are {FORMAT}")
+    metadata, tensors = opened(path, FORMAT, "one written by RowStatistics.save or measure(…, save=…)")
     try:
         about = json.loads(metadata["about"])
         statistics = RowStatistics(
