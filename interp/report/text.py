@@ -187,7 +187,7 @@ def numbers(values: Iterable[Any]) -> Callable[[int | float], str]:
     if not 1e-3 <= largest < 1e4 or all(value.is_integer() for value in finite):
         return number
     few = (places for places in (1, 2, 3) if all(round(value, places) == value for value in finite))
-    decimals = next(few, 4 if largest <= 1 else max(1, 4 - len(str(int(largest)))))
+    decimals = next(few, 5 - len(str(int(largest))))
     least = 10.0 ** (1 - decimals)
 
     def shown(value: int | float) -> str:

@@ -68,7 +68,7 @@ export function shownAs(step, head, n, data, row) {
   return { value: raw, place: (i) => raw(i) / most, masked, ends: ["−" + end, "0", end], digits: most >= 100 ? 0 : 1 };
 }
 
-const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+export const packed = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 
 export function image(shown, head, n, colours, stretch) {
   const canvas = document.createElement("canvas");

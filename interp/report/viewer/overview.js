@@ -1,6 +1,6 @@
 // All heads at once: small maps or one measure, by layer and head or ranked. Heads keep the numbers the model gives them.
 import { make } from "./page.js";
-import { inkOn, palette } from "./draw.js";
+import { inkOn, packed, palette } from "./draw.js";
 
 const CELL = 28;
 
@@ -109,8 +109,11 @@ export class Overview {
     const measure = this.data.measures[this.show];
     const most = measure ? (this.show === "entropy" ? Math.max(...measure.flat().map((v) => v ?? 0), 1e-9) : 1) : 1;
     let until = performance.now() + 12;
-    for (const button of this.buttons()) {
-      const [row, head] = [Number(button.dataset.row), Number(button.dataset.head)];
+    const buttons = this.buttons();
+    const places = buttons.map((button) => [Number(button.dataset.row), Number(button.dataset.head)]);
+    const together = Math.min(12, this.viewer.heads.most >> 1);
+    for (const [i, button] of buttons.entries()) {
+      const [row, head] = places[i];
       const pen = button.firstChild.getContext("2d");
       if (measure) {
         const value = measure[row][head];
@@ -136,6 +139,8 @@ export class Overview {
         await new Promise((done) => setTimeout(done));
         until = performance.now() + 12;
       }
+      // Inflating waits more than it works: several heads at a time.
+      if (i % together === 0) for (const next of places.slice(i, i + together)) if (this.viewer.heads.has(...next)) this.viewer.heads.get(...next);
       const made = await this.viewer.heads.get(row, head);
       if (run !== this.run) return;
       small(pen, made, this.data.tokens.length, colours);
@@ -147,14 +152,15 @@ export class Overview {
 // The largest weight of each block, on a square of CELL pixels; what no query may see stays grey.
 function small(pen, head, n, colours) {
   const pixels = pen.createImageData(CELL, CELL);
-  const grey = colours.dark ? [43, 48, 55] : [226, 229, 233];
+  const out = new Uint32Array(pixels.data.buffer);
+  const grey = packed(colours.dark ? [43, 48, 55] : [226, 229, 233]);
   for (let y = 0; y < CELL; y++) {
     const [top, bottom] = [Math.floor((y * n) / CELL), Math.max(Math.floor((y * n) / CELL) + 1, Math.floor(((y + 1) * n) / CELL))];
     for (let x = 0; x < CELL; x++) {
       const [left, right] = [Math.floor((x * n) / CELL), Math.max(Math.floor((x * n) / CELL) + 1, Math.floor(((x + 1) * n) / CELL))];
       let most = -1;
       for (let q = top; q < bottom; q++) for (let k = left; k < right; k++) if (head.seen[q * n + k] && head.weights[q * n + k] > most) most = head.weights[q * n + k];
-      pixels.data.set([...(most < 0 ? grey : colours.more[Math.min(255, Math.round(255 * most))]), 255], 4 * (y * CELL + x));
+      out[y * CELL + x] = most < 0 ? grey : packed(colours.more[Math.min(255, Math.round(255 * most))]);
     }
   }
   pen.putImageData(pixels, 0, 0);
