@@ -6,9 +6,11 @@ not measured what would make it so. An analysis whose report has claims adds its
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -131,6 +133,8 @@ def _settled(name: str, model: Model, pages: bool) -> tuple[list[Claim], dict[st
         report = _run(name, {"model": model, **({"texts": OWN_TEXTS[name]} if name in OWN_TEXTS else {})})
     except InterpError as error:
         return [], {"analysis": name, "claims": 0, "holds": 0, "fails": 0, "not_measured": 0, "page": "", "note": str(error)}
+    again = shlex.join(["interp", "run", "textbook", "--model", model.name, "--only", name, "--pages"])
+    report = dataclasses.replace(report, command=again)
     verdicts = [claim.verdict for claim in report.claims]
     page = f"../{report.write().parent.name}/index.html" if pages else f"interp run {name}"
     line = {"analysis": name, "claims": len(verdicts), "holds": verdicts.count("holds"), "fails": verdicts.count("fails")}
@@ -162,7 +166,11 @@ def _by_source(claims: Sequence[Claim]) -> Table:
     rows = []
     for chapter in sorted({claim.source[:3] for claim in claims}):
         verdicts = [claim.verdict for claim in claims if claim.source[:3] == chapter]
-        counts = {"holds": verdicts.count("holds"), "fails": verdicts.count("fails"), "not_measured": verdicts.count("not measured here")}
+        counts = {
+            "holds": verdicts.count("holds"),
+            "fails": verdicts.count("fails"),
+            "not_measured": verdicts.count("not measured here"),
+        }
         rows.append({"chapter": chapter, **counts})
     return Table.of(
         "by_chapter",
@@ -173,7 +181,7 @@ def _by_source(claims: Sequence[Claim]) -> Table:
 
 def _answer(claims: Sequence[Claim], count: dict[str, int], accuracy: dict[str, Any]) -> str:
     failed = [claim for claim in claims if claim.verdict == "fails"]
-    text = f"Of {len(claims)} claims {count['holds']} hold, {count['fails']} fail and {count['not measured']} were not measured here. "
+    text = f"Of {len(claims)} claims {count['holds']} hold, {count['fails']} fail and {count['not measured here']} were not measured here. "
     if failed:
         names = "; ".join(f"{claim.claim.rstrip('.')} ({claim.model})" for claim in failed[:3])
         text += f"What fails: {names}{'; and others' if len(failed) > 3 else ''}. "

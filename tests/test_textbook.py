@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import analyses
@@ -52,6 +54,14 @@ def test_a_new_analysis_adds_its_claims_by_itself(planted, toy):
         "verdict",
         "why",
     ]
+
+
+def test_a_page_of_the_ledger_names_the_command_that_writes_it(planted, toy, tmp_path, monkeypatch):
+    planted("planted_water")
+    monkeypatch.chdir(tmp_path)
+    listed = textbook.run(toy, only=["planted_water"], pages=True).files()["analyses.csv"].frame
+    page = Path("reports", "textbook", listed["page"][0]).resolve()
+    assert "interp run textbook --model toy --only planted_water --pages" in page.read_text(encoding="utf-8")
 
 
 def test_an_analysis_that_cannot_run_settles_nothing_and_says_so(planted, toy):
