@@ -37,22 +37,19 @@ def made(count: int, words: int) -> Iterator[Text]:
         yield Text(" ".join(draw.choices(known, k=draw.randint(words // 2, words + words // 2))), f"text {number}", "")
 
 
-def speeds(model: Model, corpus: list[Text], workers: list[int], detail: str) -> list[dict[str, Any]]:
+def speeds(model: Model, corpus: list[Text], workers: list[int], detail: str) -> Iterator[dict[str, Any]]:
     """Local on one thread, as a worker has; then Ray. Seconds of Ray run from the first part's beginning to the last part's arrival."""
     measure(model, corpus[:64], detail)
     start = time.perf_counter()
     local = measure(model, corpus, detail)
-    took = time.perf_counter() - start
-    found = [_speed("local", 1, local.texts, local.tokens, took, None)]
+    yield (first := _speed("local", 1, local.texts, local.tokens, time.perf_counter() - start, None)) | {"of_local": 1.0}
     for count in workers:
         start = time.perf_counter()
         one = measuring("ray", workers=count)(model, corpus, detail)
         whole = time.perf_counter() - start
         seconds = one.provenance["engine"]["seconds"]
-        found.append(_speed("ray", count, one.texts, one.tokens, seconds, whole - seconds))
-    for line in found:
-        line["of_local"] = line["texts_a_second"] / found[0]["texts_a_second"]
-    return found
+        line = _speed("ray", count, one.texts, one.tokens, seconds, whole - seconds)
+        yield line | {"of_local": line["texts_a_second"] / first["texts_a_second"]}
 
 
 def _speed(engine: str, workers: int, texts: int, tokens: int, seconds: float, start_up: float | None) -> dict[str, Any]:
@@ -104,7 +101,8 @@ def main() -> None:
     model = interp.load(asked.model)
     corpus = list(made(asked.texts, asked.words))
     if asked.workers:
-        _print(speeds(model, corpus, asked.workers, asked.detail))
+        for line in speeds(model, corpus, asked.workers, asked.detail):
+            print(json.dumps(line), flush=True)
     if asked.parts:
         found, size = costs(model, corpus, asked.detail, asked.parts)
         tokens = sum(len(model.tokens(text.text)) for text in corpus[:512])

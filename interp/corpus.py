@@ -15,8 +15,9 @@ from pathlib import Path
 
 from interp.errors import InterpError
 from interp.readers import BadLine, lines_of, paths_of
+from interp.stores import Stored
 
-Source = str | Path | Sequence["str | Path | Text"] | None
+Source = str | Path | Stored | Sequence["str | Path | Stored | Text"] | None
 
 SENTENCES = {
     "mary-and-john": "When Mary and John went to the store, John gave a drink to",
@@ -65,18 +66,18 @@ class Corpus(Iterable[Text]):
     def _every(self) -> Iterator[Text]:
         if self.source is None:
             yield from passages()
-        elif isinstance(self.source, (str, Path)):
+        elif isinstance(self.source, (str, Path, Stored)):
             yield from self._files(paths_of(str(self.source)))
         else:
             for place, item in enumerate(self.source):
                 if isinstance(item, Text):
                     yield item
-                elif isinstance(item, Path):
+                elif isinstance(item, (Path, Stored)):
                     yield from self._files(paths_of(str(item)))
                 else:
                     yield Text(_no_file(item), f"text {place}", f"text {place}")
 
-    def _files(self, paths: Iterable[Path]) -> Iterator[Text]:
+    def _files(self, paths: Iterable[Path | Stored]) -> Iterator[Text]:
         for path in paths:
             for number, line in lines_of(path):
                 if isinstance(line, BadLine):
@@ -90,7 +91,7 @@ class Corpus(Iterable[Text]):
                     yield Text(line, where, where)
 
     def _shown(self) -> str:
-        if self.source is None or isinstance(self.source, (str, Path)):
+        if self.source is None or isinstance(self.source, (str, Path, Stored)):
             return str(self.source)
         return ", ".join(str(item) for item in self.source) or "an empty list"
 
@@ -100,8 +101,8 @@ def texts(
 ) -> Corpus:
     """The texts of a source, streamed.
 
-    `source`: None = the built-in passages; a str or Path = one file, a glob ("news/*.jsonl"), or "-" for stdin; a list holds
-    texts (str, Text) and files (Path). `limit`: the first so many. `sample`: so many drawn at random by `seed`, each text as
+    `source`: None = the built-in passages; a str or Path = one file, a glob ("news/*.jsonl", "s3://bucket/*.parquet"), or "-" for stdin;
+    a list holds texts (str, Text) and files (Path, Stored). `limit`: the first so many. `sample`: so many drawn at random by `seed`, each text as
     likely as any other, in the order of the corpus; the whole corpus is read once. Raises InterpError for a file that is not
     there or of another kind, and while reading for a bad line or no text at all.
 

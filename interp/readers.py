@@ -7,12 +7,13 @@ import glob
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from interp.errors import InterpError
+from interp.stores import Stored, stored
 
 LONGEST = 64 * 1024 * 1024
 KINDS = ".txt, .jsonl, .csv, .parquet, or - for stdin"
@@ -28,9 +29,12 @@ class BadLine:
 Line = tuple[int, "str | BadLine"]
 
 
-def paths_of(source: str) -> list[Path]:
-    """The files that a path or a glob names, sorted; "-" stays. Refuses what is not there, a folder, another kind of file."""
-    if source == "-" or Path(source).is_file():
+def paths_of(source: str) -> list[Path | Stored]:
+    """The files that a path, a URI or a glob names, sorted; "-" stays. Refuses what is not there, a folder, another kind of file."""
+    found: Sequence[Path | Stored]
+    if "://" in source:
+        found = stored(source)
+    elif source == "-" or Path(source).is_file():
         found = [Path(source)]
     elif Path(source).is_dir():
         raise InterpError(f"{source} is a folder; name its files with a glob: '{source.rstrip('/')}/*.jsonl'")
@@ -41,10 +45,10 @@ def paths_of(source: str) -> list[Path]:
     for path in found:
         if str(path) != "-" and path.suffix.lower() not in _READERS:
             raise InterpError(f"{path} is of no kind that is read here; give {KINDS}")
-    return found
+    return list(found)
 
 
-def lines_of(path: Path) -> Iterator[Line]:
+def lines_of(path: Path | Stored) -> Iterator[Line]:
     """Every line of one corpus file, numbered from 1 (parquet and multi-line CSV: the row, the row's last line)."""
     if str(path) == "-":
         yield from _txt(sys.stdin.buffer)

@@ -23,6 +23,7 @@ import typer
 
 from interp import cli
 from interp.errors import InterpError, UnknownName
+from interp.stores import Stored
 
 if TYPE_CHECKING:
     from interp.capturing import Capture
@@ -234,7 +235,7 @@ def source_of(given: list[str] | None) -> Any:
     """What corpus.texts takes: nothing, one file, glob or "-", or several."""
     if not given:
         return None
-    return given[0] if len(given) == 1 else [Path(each) for each in given]
+    return given[0] if len(given) == 1 else [Stored(each) if "://" in each else Path(each) for each in given]
 
 
 def layer_numbers(written: str) -> list[int]:

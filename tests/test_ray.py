@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from tiny import tiny
 
+from interp import cli
 from interp.corpus import Text
 from interp.distributed import measuring
+from interp.distributed.parts import Document
+from interp.errors import InterpError
 from interp.models import Model, load
 from interp.rows import RowStatistics, measure
 
@@ -72,10 +78,10 @@ def stories() -> Model:
     return load(str(place)) if place.is_dir() else tiny("llama")
 
 
-def documents(model: Model, count: int) -> list[Text]:
+def documents(model: Model, count: int) -> list[Any]:
     draw = random.Random(0)
     if model.tokenizer is None:
-        return [Text([draw.randrange(2, 101) for _ in range(draw.randint(1, 12))], f"t{n}", "") for n in range(count)]  # type: ignore[arg-type]
+        return [Document([draw.randrange(2, 101) for _ in range(draw.randint(1, 12))], f"t{n}") for n in range(count)]
     return [Text(" ".join(draw.choices(WORDS.split(), k=draw.randint(1, 4))), f"t{n}", "") for n in range(count)]
 
 
@@ -114,3 +120,52 @@ def test_a_node_is_killed_in_the_middle_and_every_figure_is_the_local_one(
     assert sum(worker["texts"] for worker in engine["workers"]) == 5000
     assert {worker["device"] for worker in engine["workers"]} == {"cpu"}
     assert all(worker["tokens_a_second"] > 0 for worker in engine["workers"])
+
+
+def test_resumed_on_a_cluster_of_another_size_with_rows_that_are_not_finite(two: Two, tmp_path: Path) -> None:
+    model, path, texts = tiny("llama"), tmp_path / "rows.safetensors", documents(tiny("llama"), 1300)
+    with torch.no_grad():
+        model.module.model.embed_tokens.weight[77] = torch.nan  # every text that holds id 77 is poisoned from there on
+    whole = measure(model, texts, "full")
+    assert len(whole.broken) == 20
+    measure(model, texts[:512], "full", save=path)
+    changed = [*texts[:3], Document([5, 6, 7], "t3"), *texts[4:]]
+    on_one, before = measuring("ray", workers=1), path.read_bytes()
+    with pytest.raises(InterpError, match=r"another corpus: text 3 \(t3\) is not the text that was measured before"):
+        on_one(model, changed[:512], "full", save=path, resume=True)
+    with pytest.raises(InterpError, match="there already; resume it"):
+        on_one(model, texts, "full", save=path)
+    with pytest.raises(InterpError, match="cannot be resumed: it has detail 'full' against 'first'"):
+        on_one(model, texts, "first", save=path, resume=True)
+    assert RowStatistics.read(path).texts == 512
+    assert path.read_bytes() == before
+    made = on_one(model, texts, "full", save=path, resume=True)
+    equal(made, whole)
+    (worker,) = made.provenance["engine"]["workers"]
+    assert (worker["parts"], worker["texts"]) == (3, 788)
+    equal(measure(model, texts, "full", save=path, resume=True), whole)
+
+
+def test_the_command_on_ray_writes_the_local_report_and_names_a_bad_line(two: Two, shared: Path, tmp_path: Path, capsys) -> None:
+    file, model = tmp_path / "texts.jsonl", str(shared / "models" / "stories260k")
+    written = [json.dumps({"text": text.text}) for text in documents(load(model), 600)]
+    file.write_text("\n".join([*written[:550], "bad", *written[550:]]), encoding="utf-8")
+    call = ["run", "sinks", "--model", model, "--texts", str(file), "--out"]
+    assert cli.call(cli.app, [*call, str(tmp_path / "local"), "--skip-bad"]) == 0
+    assert cli.call(cli.app, [*call, str(tmp_path / "ray"), "--skip-bad", "--engine", "ray", "--workers", "1"]) == 0
+    for table in sorted((tmp_path / "local").glob("*.csv")):
+        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "ray" / table.name), pd.read_csv(table), rtol=1e-12)
+    local, on_ray = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("local", "ray"))
+    assert on_ray["numbers"] == pytest.approx(local["numbers"], rel=1e-12)
+    assert on_ray["answer"] == local["answer"]
+    assert on_ray["provenance"]["engine"]["parts"] == 2
+    assert "1 bad lines were passed over" in (tmp_path / "ray" / "index.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+    saved = ["--save", str(tmp_path / "kept"), "--engine", "ray", "--workers", "1"]
+    assert cli.call(cli.app, [*call, str(tmp_path / "no"), *saved]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"interp: {file}:551: not JSON (Expecting value at column 1); mend it, or pass --skip-bad to count and pass over such lines"
+    )
+    assert not (tmp_path / "no").exists()
+    (kept,) = tmp_path.glob("kept-*.safetensors")
+    assert RowStatistics.read(kept).texts == 512  # what was read before the bad line is measured and kept

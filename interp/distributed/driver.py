@@ -5,36 +5,30 @@ The feed is Ray's own queue, read by a Ray Data source on the driver's node; wor
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import ray
-from ray.data.block import BlockMetadata
-from ray.data.datasource import Datasource, ReadTask
-from ray.util.queue import Full, Queue
+from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from interp.capturing import chosen_layers
 from interp.distributed import Cluster
+from interp.distributed.feeding import Fed, Feed, Starts
 from interp.distributed.parts import cut
 from interp.distributed.tally import Tally
 from interp.distributed.weights import pack
-from interp.distributed.worker import Measurer, Result, Starts
+from interp.distributed.worker import Measurer, Result
 from interp.errors import InterpError
-from interp.models import Model, load
+from interp.models import Model
 from interp.progress import track
 from interp.rows import RowStatistics
-from interp.rows.measuring import EVERY, Run
+from interp.rows.measuring import EVERY, begun
 
 AHEAD = 4  # parts that are read before a worker asks for them
 GPU_GROUPS = 16  # groups of texts a part on a GPU, which is through with one in a second or so
@@ -65,22 +59,20 @@ def measure(
     cluster of any size. `provenance["engine"]` names workers, devices, parts, retries and tokens a second.
     """
     cluster = cluster or Cluster()
-    if detail not in ("first", "full"):
-        raise InterpError(f"detail={detail!r}; give first or full")
-    if every < 1:
-        raise InterpError(f"every={every}; statistics are saved after 1 part or more")
-    model = load(model)
-    recorded = {"bos": bos, "max_tokens": max_tokens, "overlap": overlap, **json.loads(json.dumps(dict(options or {})))}
-    run = Run(model, detail == "full", chosen_layers(model, layers), recorded, memory)
-    if resume:
-        if save is None:
-            raise InterpError("resume needs the file to take up: give save=PATH")
-        run.take_up(Path(save))
-    elif save is not None and Path(save).exists():
-        raise InterpError(f"{save} is there already; resume it, or give another file")
+    cutting = {"bos": bos, "max_tokens": max_tokens, "overlap": overlap}
+    run = begun(model, detail, {**cutting, **(options or {})}, layers, save, every, resume, memory)
+    model = run.model
+    total = len(texts) if total is None and isinstance(texts, Sequence) else total
     groups = GPU_GROUPS if cluster.gpus_per_worker else 1
     parts = cut(model, texts, dict(run.texts), bos=bos, max_tokens=max_tokens, overlap=overlap, groups=groups)
-    plan = {"full": run.full, "layers": run.layers, "options": recorded, "memory": memory, "bos": bos, "max_tokens": max_tokens}
+    plan = {
+        "full": run.full,
+        "layers": run.layers,
+        "options": run.options,
+        "memory": memory,
+        "bos": bos,
+        "max_tokens": max_tokens,
+    }
     tally = Tally(run)
     with connected(cluster):
         workers = _workers(cluster)
@@ -108,7 +100,7 @@ def _consumed(
                 kept, took, parts = time.monotonic(), time.monotonic() - start, 0
         tally.refuse()
     except BaseException:
-        if save is not None and tally.run.texts:
+        if save is not None and parts:
             tally.statistics().save(save)
         raise
 
@@ -144,29 +136,6 @@ def _workers(cluster: Cluster) -> int:
     return cluster.workers or room
 
 
-class _Fed(Datasource):
-    """Rows from a queue, on the driver's node."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    @property
-    def supports_distributed_reads(self) -> bool:
-        return False
-
-    def estimate_inmemory_data_size(self) -> int | None:
-        return None
-
-    def get_read_tasks(self, *args: Any, **options: Any) -> list[ReadTask]:
-        read = partial(_rows, self._queue)
-        return [ReadTask(read, BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None))]
-
-
-def _rows(queue: Queue) -> Iterator[pa.Table]:
-    while (row := queue.get()) is not None:
-        yield pa.table({"row": pa.array([row], pa.large_binary())})
-
-
 def _results(model: Model, parts: Iterator[Any], plan: dict[str, Any], cluster: Cluster, workers: int) -> Iterator[Result]:
     """A result for each part, in the order in which workers are done. An error of the reading is raised when all that was read is measured."""
     here = {
@@ -176,7 +145,7 @@ def _results(model: Model, parts: Iterator[Any], plan: dict[str, Any], cluster: 
     queue = Queue(maxsize=AHEAD, actor_options=here)
     device = "cuda" if cluster.gpus_per_worker else "cpu"
     told = (ray.put(pack(model)), ray.remote(Starts).options(**here).remote(), device, plan)
-    feed = _Feed(parts, queue)
+    feed = Feed(parts, queue)
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = (
         1  # a row is a block by itself: a part goes out as soon as it is read, a result comes back as soon
@@ -187,7 +156,7 @@ def _results(model: Model, parts: Iterator[Any], plan: dict[str, Any], cluster: 
     arrived: set[int] = set()
     try:
         with ray.data.DataContext.current(context):
-            source = ray.data.read_datasource(_Fed(queue), override_num_blocks=1, num_cpus=0)
+            source = ray.data.read_datasource(Fed(queue), override_num_blocks=1, num_cpus=0)
             done = source.map_batches(
                 Measurer,
                 fn_constructor_args=told,
@@ -206,47 +175,3 @@ def _results(model: Model, parts: Iterator[Any], plan: dict[str, Any], cluster: 
     finally:
         feed.stop()
         queue.shutdown(force=True)
-
-
-class _Feed(threading.Thread):
-    """Puts parts into the queue as fast as they are taken out, and an end mark after the last."""
-
-    def __init__(self, parts: Iterator[Any], queue: Queue) -> None:
-        super().__init__(daemon=True)
-        self._parts, self._queue, self._sent = parts, queue, 0
-        self._error: BaseException | None = None
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        try:
-            for part in self._parts:
-                if not self._put(pickle.dumps(part, protocol=5)):
-                    break
-                self._sent += 1
-        except BaseException as error:  # raised again where the results are read
-            self._error = error
-        self._put(None)
-
-    def _put(self, row: bytes | None) -> bool:
-        while row is None or not self._stopped.is_set():
-            try:
-                self._queue.put(row, timeout=1)
-                return True
-            except Full:
-                continue
-            except ray.exceptions.RayError:  # the run is over
-                break
-        return False
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def raised(self, arrived: set[int]) -> None:
-        """Raise what ended the reading, if anything did, and where a part that was read never came back: the process between was lost."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        if lost := self._sent - len(arrived):
-            raise InterpError(
-                f"{lost} of {self._sent} parts were lost on the way to a worker; what was measured is kept, --resume goes on"
-            )

@@ -8,12 +8,19 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from interp.batches import BUFFER, Batch, batches
-from interp.corpus import Text
 from interp.errors import InterpError
 from interp.models import Model
 
 TOGETHER = 16  # ready batches a part
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, or its ids, and its name."""
+
+    text: Any
+    name: str
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Part:
 
     number: int
     start: int = 0
-    texts: tuple[Text, ...] = ()
+    texts: tuple[Document, ...] = ()
     ready: tuple[Batch, ...] = ()
     done: Mapping[int, int] = field(default_factory=dict)
 
@@ -65,7 +72,7 @@ def cut(
     start = 0
     for number, taken in enumerate(_some(whole, groups * BUFFER)):
         named = tuple(
-            Text(getattr(text, "text", text), str(getattr(text, "name", f"text {place}")), "")
+            Document(getattr(text, "text", text), str(getattr(text, "name", f"text {place}")))
             for place, text in enumerate(taken, start)
         )
         yield Part(number, start, named, done=_of(done, range(start, start + len(named))))

@@ -22,7 +22,7 @@ class Tally:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._brought = dict(run.sums.tensors)
+        self._brought = {name: values.cpu() for name, values in run.sums.tensors.items()}
         self._about = run.statistics().about()
         self._fold = Fold()
         self._workers: dict[str, dict[str, Any]] = {}
@@ -31,7 +31,7 @@ class Tally:
         self._span = (0.0, 0.0)  # when the first part was begun, and when the last came in
 
     def add(self, result: Result) -> bool:
-        """Take one part's result; False where it is in already or was refused."""
+        """Take one part's result. True where it brought texts that are new; a part that is in already, or was refused, changes nothing."""
         if result.refused is not None:
             self._refused[result.number] = result.refused
             return False
@@ -54,7 +54,7 @@ class Tally:
             run.sums.broken = sorted({*run.sums.broken, *made.broken})[:NAMED]
             run.notes = tuple(dict.fromkeys((*run.notes, *made.notes)))
             run.provenance["device"] = made.provenance["device"]
-        return True
+        return made is not None
 
     def _book(self, result: Result) -> None:
         now = time.monotonic()

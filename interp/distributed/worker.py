@@ -36,17 +36,6 @@ class Result:
     attempt: int
 
 
-class Starts:
-    """How often each part was begun: more than once where a worker was lost."""
-
-    def __init__(self) -> None:
-        self._count: dict[int, int] = {}
-
-    def begun(self, number: int) -> int:
-        self._count[number] = self._count.get(number, 0) + 1
-        return self._count[number]
-
-
 class Measurer:
     """A class that Ray Data keeps one of in each worker process; it maps parts to results, one a call."""
 

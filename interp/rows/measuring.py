@@ -57,19 +57,9 @@ def measure(
 
     Sums are of float64; equal to a capture's figures to float32 rounding. The module's mode and attention are as they were afterwards.
     """
-    if detail not in ("first", "full"):
-        raise InterpError(f"detail={detail!r}; give first or full")
-    if every < 1:
-        raise InterpError(f"every={every}; statistics are saved after 1 batch or more")
-    model = load(model)
-    recorded = {"bos": bos, "max_tokens": max_tokens, "overlap": overlap, **json.loads(json.dumps(dict(options or {})))}
-    run = Run(model, detail == "full", chosen_layers(model, layers), recorded, memory)
-    if resume:
-        if save is None:
-            raise InterpError("resume needs the file to take up: give save=PATH")
-        run.take_up(Path(save))
-    elif save is not None and Path(save).exists():
-        raise InterpError(f"{save} is there already; resume it, or give another file")
+    cutting = {"bos": bos, "max_tokens": max_tokens, "overlap": overlap}
+    run = begun(model, detail, {**cutting, **(options or {})}, layers, save, every, resume, memory)
+    model = run.model
     total = len(texts) if total is None and isinstance(texts, Sequence) else total
     stream = _batches(model, texts, bos, max_tokens, overlap)
     since = 0
@@ -87,6 +77,32 @@ def measure(
     if save is not None:
         made.save(save)
     return made
+
+
+def begun(
+    model: Model | str,
+    detail: str,
+    options: Mapping[str, Any],
+    layers: Iterable[int] | None = None,
+    save: str | Path | None = None,
+    every: int = EVERY,
+    resume: bool = False,
+    memory: int | None = None,
+) -> Run:
+    """The run that `measure` goes on with, its arguments checked: empty, or with what the file holds. Whatever engine then measures."""
+    if detail not in ("first", "full"):
+        raise InterpError(f"detail={detail!r}; give first or full")
+    if every < 1:
+        raise InterpError(f"every={every}; statistics are saved after 1 batch or more")
+    model = load(model)
+    run = Run(model, detail == "full", chosen_layers(model, layers), json.loads(json.dumps(dict(options))), memory)
+    if resume:
+        if save is None:
+            raise InterpError("resume needs the file to take up: give save=PATH")
+        run.take_up(Path(save))
+    elif save is not None and Path(save).exists():
+        raise InterpError(f"{save} is there already; resume it, or give another file")
+    return run
 
 
 def _batches(model: Model, texts: Iterable[Any], bos: str, max_tokens: int | None, overlap: int | None) -> Iterator[Batch]:
