@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +149,16 @@ def test_capture_view_and_recordings(here, capsys):
     code, out, _ = call(capsys, "run", "ratio_rule", "--capture", "c.safetensors", "--out", "rule")
     assert code == 0
     assert out.startswith("Yes")
+
+
+def test_the_command_on_a_page_writes_the_page_again(here, capsys):
+    call(capsys, "run", "soft_lookup", "--query", "2,0", "--keys", "1,0; 0,-1", "--out", "first")
+    first = {file.name: file.read_bytes() for file in (here / "first").iterdir()}
+    shown = re.search(r'<pre class="command"[^>]*><code>(.*?)</code>', first["index.html"].decode(), re.DOTALL)
+    words = shlex.split(html.unescape(shown[1]))
+    assert words[:3] == ["interp", "run", "soft_lookup"]
+    call(capsys, *words[1:])
+    assert {file.name: file.read_bytes() for file in (here / "reports/soft-lookup-by-hand").iterdir()} == first
 
 
 def test_refused_writing_is_bad_input(here, capsys):

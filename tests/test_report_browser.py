@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser, opened
+from browser import AXE, browser, opened
 from hostile import TOKENS, sample, short
 
 import interp
@@ -42,6 +42,10 @@ def test_a_report_fits_and_its_table_sorts(chromium: Any, index: str, look: dict
         assert table.locator("th").last.get_attribute("aria-sort") == "ascending"
         assert table.locator("tbody tr").first.locator("td").first.inner_text() == str(len(TOKENS) - 1)
         assert tab.locator(".interp-viewer canvas").count() > 0
+        if AXE.is_file():
+            tab.evaluate(AXE.read_text(encoding="utf-8"))
+            found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+            assert [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found] == []
 
 
 def test_text_of_figures_stays_inside_them(chromium: Any, index: str) -> None:
