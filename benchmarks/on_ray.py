@@ -23,7 +23,7 @@ from benchmarks.__main__ import _print
 from benchmarks.scaling import Costs, lines, reach
 from interp.corpus import Text, passages, texts
 from interp.distributed import measuring
-from interp.distributed.parts import cut
+from interp.distributed.parts import cut, dumps
 from interp.models import Model
 from interp.rows import measure
 from interp.rows.measuring import Run
@@ -66,7 +66,7 @@ def costs(model: Model, corpus: list[Text], detail: str, parts: int, groups: int
         file = Path(folder) / "texts.jsonl"
         file.write_text("\n".join(json.dumps({"text": text.text}) for text in corpus), encoding="utf-8")
         start = time.perf_counter()
-        read = [pickle.dumps(part, protocol=5) for part in cut(model, texts(str(file)), {}, groups=groups)]
+        read = [dumps(part) for part in cut(model, texts(str(file)), {}, groups=groups)]
         reading = (time.perf_counter() - start) / len(read)
     took, results = [], []
     for row in read[:parts]:
@@ -78,7 +78,7 @@ def costs(model: Model, corpus: list[Text], detail: str, parts: int, groups: int
         seconds = time.perf_counter() - start
         took.append(seconds)
         met = tuple(range(part.start, part.start + len(part.texts)))
-        results.append(pickle.dumps(Result(part.number, met, run.statistics(), None, "w", "n", "cpu", seconds, 1), protocol=5))
+        results.append(dumps(Result(part.number, met, run.statistics(), None, "w", "n", "cpu", seconds, 1)))
     tally = Tally(Run(model, detail == "full", tuple(range(model.n_layers)), {}, None))
     folding = []
     for row in results:

@@ -19,7 +19,7 @@ from interp.batches import BUFFER, Batch, batches
 from interp.corpus import texts
 from interp.distributed import Cluster, measuring
 from interp.distributed.fold import Fold
-from interp.distributed.parts import Document, Part, cut
+from interp.distributed.parts import Document, Part, cut, dumps
 from interp.errors import InterpError, NotHere
 from interp.rows import measure
 from interp.rows.measuring import Run
@@ -38,7 +38,7 @@ def ids(count: int, seed: int = 0) -> list[list[int]]:
 def test_parts_hold_the_batches_of_the_local_engine(groups: int) -> None:
     model, given = tiny("gpt2"), ids(2 * BUFFER + 300)
     there = list(batches(model, given))
-    parts = [pickle.loads(pickle.dumps(part)) for part in cut(model, given, {}, groups=groups)]
+    parts = [pickle.loads(dumps(part)) for part in cut(model, given, {}, groups=groups)]
     assert [part.number for part in parts] == list(range(len(parts)))
     assert [len(part.texts) for part in parts] == [BUFFER * groups] * (2 // groups) + [300]
     assert_equal([batch for part in parts for batch in part.batches(model, "keep", None)], there)
@@ -240,6 +240,9 @@ def test_the_simulation_by_hand() -> None:
     assert found[1]["folding_lost"] > 0.85
 
 
-def test_a_part_is_small_and_says_what_it_is() -> None:
-    part = Part(3, 5, (Document("a", "n"),))
-    assert len(pickle.dumps(part)) < 1000
+def test_what_travels_is_small_and_comes_back_bit_for_bit() -> None:
+    assert len(dumps(Part(3, 5, (Document("a", "n"),)))) < 1000
+    made = measure(tiny("gpt2"), ids(3), "full")
+    back = pickle.loads(dumps(made))
+    assert back.about() == made.about()
+    assert all(torch.equal(back.sums[name], values) for name, values in made.sums.items())

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from interp.distributed import Cluster
 from interp.distributed.feeding import Fed, Feed, Starts
-from interp.distributed.parts import cut
+from interp.distributed.parts import cut, dumps
 from interp.distributed.tally import Tally
 from interp.distributed.weights import pack
 from interp.distributed.worker import Measurer, Result
@@ -145,7 +145,7 @@ def _results(model: Model, parts: Iterator[Any], plan: dict[str, Any], cluster: 
     queue = Queue(maxsize=AHEAD, actor_options=here)
     device = "cuda" if cluster.gpus_per_worker else "cpu"
     told = (ray.put(pack(model)), ray.remote(Starts).options(**here).remote(), device, plan)
-    feed = Feed(parts, queue)
+    feed = Feed(map(dumps, parts), queue)
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = (
         1  # a row is a block by itself: a part goes out as soon as it is read, a result comes back as soon

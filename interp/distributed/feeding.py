@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -54,7 +53,7 @@ def _rows(queue: Queue) -> Iterator[pa.Table]:
 class Feed(threading.Thread):
     """Puts parts into the queue as fast as they are taken out, and an end mark after the last."""
 
-    def __init__(self, parts: Iterator[Any], queue: Queue) -> None:
+    def __init__(self, parts: Iterator[bytes], queue: Queue) -> None:
         super().__init__(daemon=True)
         self._parts, self._queue, self._sent = parts, queue, 0
         self._error: BaseException | None = None
@@ -63,7 +62,7 @@ class Feed(threading.Thread):
     def run(self) -> None:
         try:
             for part in self._parts:
-                if not self._put(pickle.dumps(part, protocol=5)):
+                if not self._put(part):
                     break
                 self._sent += 1
         except BaseException as error:  # raised again where the results are read

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 from interp.batches import BUFFER, Batch, batches
 from interp.errors import InterpError
@@ -41,6 +46,18 @@ class Part:
         yield from self.ready
         for batch in batches(model, self.texts, bos=bos, max_tokens=max_tokens):
             yield replace(batch, index=tuple(self.start + number for number in batch.index))
+
+
+def dumps(item: Any) -> bytes:
+    """A part or a result as it travels: pickled, its tensors as arrays, which takes a tenth of the time of torch's own way. pickle.loads reads it."""
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump(item)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, item: Any) -> Any:
+        return (torch.from_numpy, (item.numpy(),)) if isinstance(item, Tensor) else NotImplemented
 
 
 def cut(

@@ -13,7 +13,7 @@ import numpy as np
 import ray
 import torch
 
-from interp.distributed.parts import Part
+from interp.distributed.parts import Part, dumps
 from interp.distributed.weights import unpack
 from interp.errors import InterpError
 from interp.rows import RowStatistics
@@ -47,7 +47,7 @@ class Measurer:
         self._who = (f"{context.get_node_id()[:8]}-{os.getpid()}", context.get_node_id()[:8], _named(model.device))
 
     def __call__(self, rows: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
-        return {"row": [pickle.dumps(self.measured(pickle.loads(row)), protocol=5) for row in rows["row"]]}
+        return {"row": [dumps(self.measured(pickle.loads(row))) for row in rows["row"]]}
 
     def measured(self, part: Part) -> Result:
         """The statistics of one part. Bad input becomes a line for the driver to raise; Ray retries what is lost, not what is refused."""
