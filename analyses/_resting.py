@@ -1,10 +1,12 @@
 """The experiments of `resting_spot`: each changes one thing in a running model, beside a control, and reads weights and loss.
 
 `ids` are texts of one length, [text, pos]. Weights lie [text, layer, head, query, key] on the CPU; losses are nats per token.
+What lies below the lowest layer that an experiment changes is taken from the plain run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +17,8 @@ from torch import Tensor
 
 from interp import hooks
 from interp import interventions as change
-from interp.errors import InterpError
-from interp.losses import of_forward
 from interp.measures import heads, pruning, sinks
 from interp.models import Model
-from interp.models.model import evaluating
 
 FROM = sinks.FROM_QUERY
 OTHER = 5  # the later place whose key, value or token is changed as a control
@@ -29,10 +28,11 @@ SECONDARY = 0.1  # a later key is a secondary sink of a layer where its importan
 
 @dataclass(frozen=True)
 class Seen:
-    """One condition's forward: weights [text, layer, head, query, key], loss [text]."""
+    """One condition's forward: weights [text, layer, head, query, key], loss [text], the residual stream entering each layer."""
 
     weights: Tensor
     loss: Tensor
+    below: Mapping[int, Tensor]
 
     def on(self, key: int, rows_from: int = FROM) -> Tensor:
         """Mean weight on `key`, [layer, head], over rows from `rows_from` on that come after it."""
@@ -40,17 +40,38 @@ class Seen:
 
 
 @torch.no_grad()
-def observe(model: Model, ids: Tensor, edits: Mapping[str, Any] | None = None) -> Seen:
-    """Weights and loss under `edits`."""
-    sites = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.n_layers)]
-    with hooks.trace(model, sites) as seen:
+def observe(model: Model, ids: Tensor, edits: Mapping[str, Any] | None = None, plain: Seen | None = None) -> Seen:
+    """Weights and loss under `edits`; with the `plain` run of the same ids only from the lowest edited layer up."""
+    lowest = 0 if plain is None else min((lowest_layer(model, name) for name in edits or {}), default=0)
+    sites = [f"blocks.{layer}.attn.hook_pattern" for layer in range(lowest, model.n_layers)]
+    entries = change.entries(model) if plain is None else {}
+    with (
+        hooks.trace(model, [*sites, *entries.values()]) as seen,
+        change.above(model, lowest, plain.below[lowest] if plain is not None and lowest else None),
+    ):
         loss = change.loss(model, ids, edits)
-    return Seen(torch.stack([seen[site].float().cpu() for site in sites], 1), loss)
+    made = torch.stack([seen[site].float().cpu() for site in sites], 1)
+    weights = made if plain is None or not lowest else torch.cat((plain.weights[:, :lowest], made), 1)
+    return Seen(weights, loss, {layer: seen[name] for layer, name in entries.items()})
+
+
+def lowest_layer(model: Model, name: str) -> int:
+    """The lowest layer whose attention or output a name or glob of `hooks.edit` stands for; 0 for what lies before the blocks."""
+    if ":" in name or name.count(".") == 1 and name.replace(".", "").isdigit():
+        return hooks.head(model, name.partition(":")[0])[0]
+    found = [re.match(r"blocks\.(\d+)\.", one) for one in hooks.resolve(model, name)]
+    return min(int(one[1]) if one else 0 for one in found)
 
 
 def importance(seen: Seen, key: int = 0) -> Tensor:
     """Gu et al.'s importance of `key`, [text, layer, head]."""
     return seen.weights[..., key:, key].double().mean(-1)
+
+
+def importances(seen: Seen) -> Tensor:
+    """Importance of every key, mean over the heads of a layer, [text, layer, key]; the last keys have few rows that tell."""
+    rows = torch.arange(seen.weights.shape[-1], 0, -1)
+    return seen.weights.double().mean(2).sum(-2) / rows
 
 
 def norms(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
@@ -100,7 +121,7 @@ def hide_in(heads_by_layer: Mapping[int, list[int]], key: int) -> dict[str, Any]
 
 
 def silence_value(key: int) -> Callable[[Tensor], Tensor]:
-    """An edit of values [text, pos, kv_head, d]: the value of `key` is zero in all heads."""
+    """An edit of values [text, pos, kv_head, d]: the value of `key` is zero in all heads, for its own row too."""
 
     def edit(values: Tensor) -> Tensor:
         values[:, key] = 0
@@ -109,26 +130,55 @@ def silence_value(key: int) -> Callable[[Tensor], Tensor]:
     return edit
 
 
+def withhold(model: Model, key: int) -> dict[str, Any]:
+    """Edits that take A[i, key]·v_key out of z for all later rows i: the weight stays, what it fetches does not; row `key` is as it was."""
+    edits: dict[str, Any] = {}
+    shared = model.n_heads // model.n_kv_heads
+    for layer in range(model.n_layers):
+        seen: dict[str, Tensor] = {}
+
+        def keep(name: str, seen: dict[str, Tensor] = seen) -> Callable[[Tensor], Tensor]:
+            def store(tensor: Tensor) -> Tensor:
+                seen[name] = tensor
+                return tensor
+
+            return store
+
+        def take(z: Tensor, seen: dict[str, Tensor] = seen) -> Tensor:
+            value = seen["v"][:, key].repeat_interleave(shared, 1)  # [text, head, d]
+            z[:, key + 1 :] -= torch.einsum("thq,thd->tqhd", seen["weights"][:, :, key + 1 :, key], value)
+            return z
+
+        at = f"blocks.{layer}.attn"
+        edits |= {f"{at}.hook_v": keep("v"), f"{at}.hook_pattern": keep("weights"), f"{at}.hook_z": take}
+    return edits
+
+
 def masked(model: Model, ids: Tensor, plain: Seen, sinking: Tensor) -> pd.DataFrame:
-    """The first key hidden, or its value zeroed, beside the same done to another key: loss, and where the weight went."""
+    """The first key hidden, or its value taken away, beside the same done to another key: loss, and where the weight went."""
     by_layer = {layer: sinking[layer].nonzero().flatten().tolist() for layer in range(model.n_layers)}
     rest = {layer: (~sinking[layer]).nonzero().flatten().tolist() for layer in range(model.n_layers)}
     every, values = "blocks.*.attn.hook_attn_scores", "blocks.*.attn.hook_v"
     conditions: dict[str, Any] = {
         "nothing changed": {},
         "key 0 hidden from all heads": {every: hide(0)},
-        "key 0 hidden from the sinking heads": hide_in(by_layer, 0),
-        "key 0 hidden from the other heads": hide_in(rest, 0),
         f"key {OTHER} hidden from all heads": {every: hide(OTHER)},
+        "key 0 hidden from the sinking heads": hide_in(by_layer, 0),
+        f"key {OTHER} hidden from the sinking heads": hide_in(by_layer, OTHER),
+        "key 0 hidden from the other heads": hide_in(rest, 0),
         "value 0 set to zero": {values: silence_value(0)},
         f"value {OTHER} set to zero": {values: silence_value(OTHER)},
+        "value 0 withheld from later rows": withhold(model, 0),
+        f"value {OTHER} withheld from later rows": withhold(model, OTHER),
     }
     lines = []
     for name, edits in conditions.items():
-        seen = plain if not edits else observe(model, ids, edits)
+        seen = plain if not edits else observe(model, ids, edits, plain)
         low, high = pruning.interval(seen.loss - plain.loss)
         later = seen.weights[..., FROM:, :].double()
-        before = seen.weights.diagonal(-1, -2, -1)[..., FROM - 1 :].double()
+        before, self = (
+            seen.weights.diagonal(-back, -2, -1)[..., FROM - back :].double().mean() for back in (1, 0)
+        )  # rows from FROM on
         lines.append(
             {
                 "condition": name,
@@ -138,7 +188,8 @@ def masked(model: Model, ids: Tensor, plain: Seen, sinking: Tensor) -> pd.DataFr
                 "high": high,
                 "on_key_0": float(later[..., 0].mean()),
                 "on_key_1": float(later[..., 1].mean()),
-                "on_previous": float(before.mean()),
+                "on_previous": float(before),
+                "on_itself": float(self),
                 "largest_weight": float(later.amax(-1).mean()),
                 "entropy": float(torch.special.entr(later).sum(-1).mean()),
             }
@@ -169,7 +220,7 @@ def place_or_token(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
         conditions.append((f"position rows 0 and {OTHER} exchanged", ids, {"pos_embed.hook_out": exchange}, OTHER))
     lines = []
     for name, given, edits, second in conditions:
-        seen = plain if given is ids and not edits else observe(model, given, edits)
+        seen = plain if given is ids and not edits else observe(model, given, edits, plain if given is ids else None)
         first, other = (float(seen.on(key, OTHER + 1).mean()) for key in (0, second))
         lines.append({"condition": name, "on_first_place": first, "other_place": second, "on_other_place": other})
     return pd.DataFrame(lines)
@@ -197,47 +248,3 @@ def own_pattern(model: Model, period: int, seed: int) -> pd.DataFrame:
             for head in range(model.n_heads)
         ]
     )
-
-
-@torch.no_grad()
-def evicted(model: Model, ids: Tensor, window: Iterable[int], kept: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Loss where a row sees the last `window` keys and the first `kept` ones alone, beside full attention; and by place of the query.
-
-    StreamingLLM's experiment (Xiao et al., arXiv 2309.17453), by a mask: places keep their numbers, evicted keys stay evicted for all.
-    """
-    length = ids.shape[1]
-    row, column = torch.arange(length)[:, None], torch.arange(length)
-    causal = column <= row
-
-    def losses(visible: Tensor) -> Tensor:
-        mask = torch.zeros(length, length, dtype=model.dtype).masked_fill(~visible, torch.finfo(model.dtype).min)
-        mask = mask[None, None].to(model.device)
-
-        def of_text(one: Tensor) -> Tensor:
-            here = one[None].to(model.device)
-            return of_forward(model, model.module, here, lambda: model.module(here, attention_mask=mask, use_cache=False).logits)
-
-        with evaluating(model.module):
-            return torch.cat([of_text(one) for one in ids]).double().cpu()
-
-    full = losses(causal)
-    if not torch.allclose(full.mean(-1), change.loss(model, ids), atol=1e-3):
-        raise InterpError(f"{model.name} does not take a mask of its own: full attention by mask gives another loss")
-    lines, places = [], []
-    for size in window:
-        conditions = {"full": full} | {
-            f"{first}": losses(causal & ((row - column < size) | (column < first))) for first in kept
-        }  # the window's rows are those after it was filled
-        for name, loss in conditions.items():
-            late = loss[:, size:].mean(-1)
-            low, high = pruning.interval(late)
-            mean = float(late.mean())
-            lines.append(
-                {"window": size, "kept": name, "loss": mean, "low": low, "high": high, "perplexity": float(late.mean().exp())}
-            )
-            bins = loss.mean(0).split(max(1, length // 16))
-            start = 0
-            for part in bins:
-                places.append({"window": size, "kept": name, "query": start, "loss": float(part.mean())})
-                start += len(part)
-    return pd.DataFrame(lines), pd.DataFrame(places)

@@ -10,11 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analyses._resting import OTHER, SECONDARY, SPIKE, Seen, importance, observe
+from analyses._resting import OTHER, SECONDARY, SPIKE, Seen, importance, importances, observe
 from interp import hooks
 from interp import interventions as change
 from interp.measures import pruning, sinks
 from interp.models import Model
+
+LATE = 8  # keys with fewer later rows than this are left out: their importance is that of a few rows, their own among them
 
 
 def after_layers(model: Model) -> list[str]:
@@ -23,30 +25,34 @@ def after_layers(model: Model) -> list[str]:
     return names if all(name in hooks.points(model) for name in names) else []
 
 
-def spikes(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
-    """By layer: the largest |residual| after it, where, how it compares with the median; spike tokens against sink tokens."""
+def spikes(model: Model, ids: Tensor, plain: Seen) -> tuple[pd.DataFrame, Tensor]:
+    """By layer: the largest |residual| after it, where, how it compares with the median; spike tokens against sink tokens.
+
+    Also which tokens spike, [layer, text, pos], without the last `LATE`.
+    """
     names = after_layers(model)
     with hooks.trace(model, names) as seen:
         change.logits(model, ids)
-    stood = (
-        torch.stack([importance(plain, key).mean(2) for key in range(ids.shape[1] - 1)], -1) > sinks.EPSILON
-    )  # [text, layer, pos]
-    lines = []
+    keys = max(1, ids.shape[1] - LATE)
+    drawn = importances(plain)[..., :keys]
+    lines, every = [], []
     for layer, name in enumerate(names):
         size = seen[name].float().abs().cpu()
         place = int(size.argmax())
         text, pos, dimension = (int(part) for part in torch.unravel_index(torch.tensor(place), size.shape))
-        median = float(size.median())
-        spiked = size.amax(-1)[:, :-1] > SPIKE * median
+        median, largest = float(size.median()), float(size.flatten()[place])
+        spiked = size.amax(-1)[:, :keys] > SPIKE * median
+        every.append(spiked)
         # The layer above reads this residual: its sinks are the ones to compare with.
-        sunk = stood[:, min(layer + 1, model.n_layers - 1)]
+        above = drawn[:, min(layer + 1, model.n_layers - 1)]
+        sunk = above > sinks.EPSILON
         both, either = int((spiked & sunk).sum()), int((spiked | sunk).sum())
         lines.append(
             {
                 "layer": layer,
-                "largest": float(size.flatten()[place]),
+                "largest": largest,
                 "median": median,
-                "times_median": float(size.flatten()[place]) / max(median, 1e-12),
+                "times_median": largest / max(median, 1e-12),
                 "text": text,
                 "position": pos,
                 "token_id": int(ids[text, pos]),
@@ -55,17 +61,21 @@ def spikes(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
                 "sink_tokens": int(sunk.sum()),
                 "both": both,
                 "overlap": both / either if either else float("nan"),
+                "drawn_by_spikes": float(above[spiked].mean()),
+                "drawn_by_others": float(above[~spiked].mean()),
             }
         )
-    return pd.DataFrame(lines)
+    return pd.DataFrame(lines), torch.stack(every)
 
 
 def cut(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
-    """Spikes cut after every layer (each set to its dimension's mean over the text), beside the same cut at another token."""
+    """Spikes cut after every layer (each set to its dimension's mean over the text's other tokens), beside the same at another token."""
 
     def at_spikes(residual: Tensor) -> Tensor:
         size = residual.abs()
-        return torch.where(size > SPIKE * size.float().median(), residual.mean(1, keepdim=True).expand_as(residual), residual)
+        spiked = size > SPIKE * size.float().median()
+        rest = residual.masked_fill(spiked, 0).sum(1, keepdim=True) / (~spiked).sum(1, keepdim=True).clamp_min(1)
+        return torch.where(spiked, rest.expand_as(residual), residual)
 
     def elsewhere(residual: Tensor) -> Tensor:
         size = residual.abs()
@@ -92,28 +102,37 @@ def cut(model: Model, ids: Tensor, plain: Seen) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def secondary(model: Model, ids: Tensor, pieces: Sequence[Sequence[str]], plain: Seen) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Later tokens that draw weight in some layers, and how often they are marks or line ends beside all tokens.
+def secondary(
+    model: Model, ids: Tensor, pieces: Sequence[Sequence[str]], plain: Seen, spiked: Tensor
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Later tokens that draw weight in some layers, and what they have in common beside all later tokens.
 
-    The last rows of a text are too few to tell: keys with fewer than eight later rows are left out.
+    Shares of both: marks and blanks, tokens seen before in their text, and tokens whose residual spikes after some layer.
     """
+    drawn = importances(plain)
+    common: dict[str, dict[str, list[bool]]] = {kind: {"secondary": [], "all": []} for kind in ("marks", "seen_before", "spiked")}
     lines: list[dict[str, Any]] = []
-    marks: dict[str, list[bool]] = {"secondary": [], "all": []}
-    last = ids.shape[1] - 8
-    drawn = torch.stack([importance(plain, key).mean(2) for key in range(1, max(1, last))], -1) if last > 1 else None
     for text, tokens in enumerate(pieces):
-        for key in range(1, max(1, last)):
-            assert drawn is not None
-            layers = (drawn[text, :, key - 1] > SECONDARY).nonzero().flatten().tolist()
-            mark = not tokens[key].strip() or all(one in string.punctuation for one in tokens[key].strip())
-            marks["all"].append(mark)
+        for key in range(1, spiked.shape[-1]):
+            layers = (drawn[text, :, key] > SECONDARY).nonzero().flatten().tolist()
+            own = {
+                "marks": not tokens[key].strip() or all(one in string.punctuation for one in tokens[key].strip()),
+                "seen_before": bool((ids[text, :key] == ids[text, key]).any()),
+                "spiked": bool(spiked[:, text, key].any()),
+            }
+            for kind, value in own.items():
+                common[kind]["all"].append(value)
+                if layers:
+                    common[kind]["secondary"].append(value)
             if layers:
-                marks["secondary"].append(mark)
                 line = {"text": text, "position": key, "token_id": int(ids[text, key]), "token": tokens[key]}
-                largest = float(drawn[text, :, key - 1].max())
-                lines.append(
-                    line | {"first_layer": layers[0], "last_layer": layers[-1], "layers": len(layers), "importance": largest}
-                )
-    columns = ["text", "position", "token_id", "token", "first_layer", "last_layer", "layers", "importance"]
+                line |= {"first_layer": layers[0], "last_layer": layers[-1], "layers": len(layers), "spiked": own["spiked"]}
+                lines.append(line | {"importance": float(drawn[text, :, key].max())})
+    columns = ["text", "position", "token_id", "token", "first_layer", "last_layer", "layers", "spiked", "importance"]
     frame = pd.DataFrame(lines, columns=columns).sort_values("importance", ascending=False, kind="stable")
-    return frame, {name: sum(found) / len(found) if found else float("nan") for name, found in marks.items()}
+    shares = {
+        f"{kind}_among_{among}": sum(found) / len(found) if found else float("nan")
+        for kind, by in common.items()
+        for among, found in by.items()
+    }
+    return frame, shares

@@ -136,12 +136,20 @@ def without_gpt2(claims: Sequence[Claim], model: Model) -> list[Claim]:
     ]  # fmt: skip
 
 
-def unpruned(model: Model) -> list[Claim]:
-    """The line on pruning where that analysis was left out of the run: it needs a forward for every head."""
+def left_out(model: Model, names: Sequence[str]) -> list[Claim]:
+    """Lines for what the chapters say of heads, where the analysis that would measure it was left out of the run."""
+    rows = {
+        "heads": (
+            ("heads-previous-token", "003 Multi-head attention", "Some heads attend to the previous token.", "a head above the threshold"),
+            ("heads-without-a-job", "001 and 003", "Many heads have no job one can name.", "at least a quarter of the heads without a label"),
+        ),
+        "pruning": (("pruning-many-heads", "003 Multi-head attention", "Many heads can be pruned with little loss.",
+                     "at least a fifth of the heads within 1 % of the loss"),),
+        "resting_spot": (("resting-spot", "001: the resting spot", "The first token is a resting spot.", "heads that rest on it, and do without it"),),
+    }  # fmt: skip
     return [
-        Claim.unmeasured(
-            "pruning-little-loss", "003 Multi-head attention", "Many heads can be pruned with little loss.",
-            expected="a share of the heads at a small rise of the loss", model=model.name,
-            why=f"takes minutes: interp run pruning --model {model.name}, or interp run textbook --skip leads",
-        )
+        Claim.unmeasured(id, source, claim, expected=expected, model=model.name, why=f"left out of this run: interp run {analysis} --model {model.name}")
+        for analysis, lines in rows.items()
+        if analysis not in names
+        for id, source, claim, expected in lines
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from analyses._stated import stated
 from interp import attribution, hooks, models
 from interp import interventions as change
 from interp.cli import analysis_main
@@ -139,6 +140,7 @@ def _report(
     model: Model, made: list[Prompt], found: attribution.Attribution, frame: pd.DataFrame, mean: float, seed: int, top: int
 ) -> Report:
     low, high = pruning.interval(found.difference, seed=seed)
+    loss, said = stated(model, [one.ids for one in made], seed)
     strongest = frame.sort_values("contribution", key=abs, ascending=False, kind="stable").head(top)
     names = [f"{line.layer}.{line.head}" for line in strongest.itertuples()]
     accuracy = float((found.difference > 0).double().mean())
@@ -169,18 +171,34 @@ def _report(
             f"The strongest looks at the indirect object with {strongest['to_IO'].iloc[0]:.2f} of its weight."
         ),
         numbers={"logit_difference": mean, "low": low, "high": high, "accuracy": accuracy, "sentences": len(made),
-                 "sum_error": found.error, "heads_sum": float(found.heads.sum((1, 2)).mean())},
+                 "sum_error": found.error, "heads_sum": float(found.heads.sum((1, 2)).mean()), **loss},
         tables=[Table("strongest", "The heads that contribute most, either way.", strongest, meanings),
                 Table("heads", "Every head.", frame, meanings), sentences],
         grids=[grid],
-        claims=_claims(model, names),
+        claims=[*_own_claims(model, mean, (low, high), frame), *_claims(model, names)],
         definitions=["logit difference: logit of the indirect object minus logit of the subject, at the last position",
                      "contribution: (z·W_O) through the final norm, its scale held at that of the whole residual, on the difference of "
                      "the two unembedding rows"],
-        notes=["Direct effects only: what a head does by way of later layers is not counted.",
+        notes=[said, "What would have counted against the account of name movers: an interval of the logit difference that reaches 0, or a "
+               "strongest head that looks less at the indirect object than at the subject.",
+               "Direct effects only: what a head does by way of later layers is not counted.",
                f"All parts of the residual together give the model's own logit difference to {found.error:.1e}."],
         provenance=model.provenance() | {"seed": seed, "ids_of_first": made[0].ids.tolist()},
     )  # fmt: skip
+
+
+def _own_claims(model: Model, mean: float, interval: tuple[float, float], frame: pd.DataFrame) -> list[Claim]:
+    """The account of name movers (Wang et al. 2211.00593), on the model at hand."""
+    mover = frame.loc[frame["contribution"].idxmax()]
+    subject = max(mover["to_S1"], mover["to_S2"])
+    return [
+        Claim.judged("circuits-prefers-io", "001: Mary and John", "The model prefers the indirect object to the subject.", expected="an interval above 0",
+                     measured=f"{mean:.2f} logits ({interval[0]:.2f} to {interval[1]:.2f})", holds=interval[0] > 0, model=model.name),
+        Claim.judged("circuits-mover-looks", "001: Mary and John", "The head that writes most towards the name looks at the name.",
+                     expected="more weight on the indirect object than on either mention of the subject",
+                     measured=f"{mover['layer']:.0f}.{mover['head']:.0f}: {mover['to_IO']:.2f} on it, {subject:.2f} on the subject",
+                     holds=bool(mover["to_IO"] > subject), model=model.name),
+    ]  # fmt: skip
 
 
 def _claims(model: Model, names: list[str]) -> list[Claim]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from analyses import material
+from analyses._stated import stated
 from interp import models
 from interp.capturing import Capture, capture
 from interp.cli import analysis_main
@@ -49,7 +50,9 @@ def run(
     """Scores of every head of a model, a label where one passes `threshold`, and the share of heads that get none."""
     model = models.load(model, dtype=dtype, device=device)
     period = min(period, (model.n_positions or 2 * period) // 2)
-    scores = repeated(model, period, seed) | on_texts(model, texts, bos, limit, max_tokens)
+    from_texts, rows = on_texts(model, texts, bos, limit, max_tokens)
+    scores = repeated(model, period, seed) | from_texts
+    loss, said = stated(model, rows, seed)
     frame = _frame(model, scores, threshold)
     unnamed = float((frame["label"] == "").mean())
     resting = float((frame["label"] == JOBS["first_weight"]).mean())
@@ -66,6 +69,8 @@ def run(
             "share_first_token": resting,
             "threshold": threshold,
             "period": period,
+            "texts": len(rows),
+            **loss,
             **counts,
         },
         tables=[
@@ -78,9 +83,12 @@ def run(
         notes=[
             f"A label says that a score is above {threshold:g}, not that the head does nothing else; no label says that none of these "
             "seven scores is, not that the head has no job.",
+            said,
+            f"What would have counted against it: no head above {threshold:g} on the previous token, or fewer than a quarter without a label.",
             f"The repeated ids are random, seed {seed}, period {period}; they look like no text, which is what makes the diagonal scores clean.",
         ],
-        provenance=model.provenance() | {"seed": seed, "bos": bos},
+        provenance=model.provenance()
+        | {"seed": seed, "bos": bos, "texts": len(rows), "ids_of_first": rows[0].tolist() if rows else []},
     )
 
 
@@ -95,17 +103,23 @@ def repeated(model: Model, period: int, seed: int = 0) -> dict[str, torch.Tensor
     return {"previous_token": previous, "duplicate_token": duplicate, "induction": induction}
 
 
-def on_texts(model: Model, texts: Any, bos: str, limit: int, max_tokens: int) -> dict[str, torch.Tensor]:
-    """The scores [layer, head] that need text: means over the texts. NaN for a model that has neither tokenizer nor texts."""
+def on_texts(
+    model: Model, texts: Any, bos: str, limit: int, max_tokens: int
+) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """The scores [layer, head] that need text, means over the texts, and the texts' ids. NaN for a model with neither tokenizer nor texts."""
     if model.tokenizer is None and texts is None:
         missing = torch.full((model.n_layers, model.n_heads), torch.nan, dtype=torch.float64)
-        return dict.fromkeys(("first_weight", "self_weight", "newline_mass", "punctuation_mass", "entropy", "distance"), missing)
+        return dict.fromkeys(
+            ("first_weight", "self_weight", "newline_mass", "punctuation_mass", "entropy", "distance"), missing
+        ), []
     most = min(max_tokens, model.n_positions or max_tokens)
     total: dict[str, list[torch.Tensor]] = {}
+    rows = []
     for _, made in material(model, texts, bos=bos, max_tokens=most, limit=limit):
         for name, value in _of_text(made).items():
             total.setdefault(name, []).append(value)
-    return {name: torch.stack(values).nanmean(0) for name, values in total.items()}
+        rows += [] if made.ids is None else [made.ids]
+    return {name: torch.stack(values).nanmean(0) for name, values in total.items()}, rows
 
 
 def _of_text(made: Capture) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from analyses import material
+from analyses._stated import stated
 from interp import hooks, models
 from interp import interventions as change
 from interp.capturing import Capture
@@ -126,6 +127,7 @@ def _line(layer: int, one: _Asked, plain: tuple[torch.Tensor, ...], moved: tuple
 
 
 def _report(model: Model, made: Capture, frame: pd.DataFrame) -> Report:
+    loss, said = stated(model, [] if made.ids is None else [made.ids])
     worst, ratios = float(frame["residual"].max()), float(frame["other_ratios_moved"].max())
     tolerance = ratio.TOLERANCE[model.dtype]
     unmoved = frame[frame["delta"] == 0]
@@ -157,7 +159,7 @@ def _report(model: Model, made: Capture, frame: pd.DataFrame) -> Report:
             f"At δ = {frame['delta'].max():g} the next-token distribution moves by {by_delta['kl'].iloc[-1]:.4f} nats on average."
         ),
         numbers={"changes": len(frame), "max_residual": worst, "max_other_ratio": ratios, "tolerance": tolerance,
-                 "holds": holds, "zero_is_bit_equal": still if len(unmoved) else None},
+                 "holds": holds, "zero_is_bit_equal": still if len(unmoved) else None, **loss},
         tables=[Table("shifts", "Every head and δ: the weight of the last row that is nearest to ½, moved.", frame, meanings), course],
         grids=[Grid("effect", f"What raising one score by {frame['delta'].max():g} does to the next-token distribution.", "nats",
                     effect.to_numpy(), tuple(map(str, effect.index)), tuple(map(str, effect.columns)))],
@@ -172,8 +174,9 @@ def _report(model: Model, made: Capture, frame: pd.DataFrame) -> Report:
               if len(unmoved) else []),
         ],
         definitions=["shifted_weight"],
-        notes=["One text, its last row, one key a head: the one whose weight is nearest to ½, so that it can move both ways.",
-               "Where a row is saturated no weight is near ½, and little can move: the toy's heads are."],
+        notes=[said, f"What would have counted against it: a weight further than {tolerance:g} from the rule, or another ratio that moves.",
+               "One text, its last row, one key a head: the one whose weight is nearest to ½, so that it can move both ways.",
+               "Where a row is saturated no weight is near ½, and little can move."],
         provenance=model.provenance() | {"text": made.text, "tokens": list(made.tokens)},
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import analyses
 from analyses import _puzzles
-from analyses._textbook import LARGEST, counted, listed, puzzle_claims, unpruned, without_gpt2
+from analyses._textbook import LARGEST, counted, left_out, listed, puzzle_claims, without_gpt2
 from interp import models
 from interp.cli import analysis_main
 from interp.errors import InterpError, UnknownName
@@ -32,11 +32,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one_layer_limits": {"starts": 2, "updates": 150},
     "cost": {"sizes": (256, 512, 1024), "repeats": 1, "max_tokens": 128, "lengths": (4, 16), "updates": 100},
     "heads": {"limit": 4, "max_tokens": 64, "period": 50},
-    "pruning": {"limit": 2, "max_tokens": 24, "steps": 6, "orders": 1},
-    "resting_spot": {"limit": 2, "max_tokens": 32, "period": 24, "evict_length": 128, "windows": (32,), "kept": (0, 4)},
+    "pruning": {"limit": 4, "max_tokens": 32, "steps": 10, "orders": 1, "every": 3},
+    "resting_spot": {"limit": 3, "max_tokens": 48, "period": 32, "evict_length": 256, "windows": (64,), "kept": (0, 4)},
     "scaling": {"rows": 1024, "limit": 1},
     "circuits": {"limit": 8},
-    "score_shift": {"max_tokens": 12},
+    "score_shift": {"max_tokens": 12, "deltas": (-8.0, 0.0, 8.0)},
 }
 # The chapter's own kind of text: short sentences, as in its viewer.
 SENTENCES = (
@@ -53,7 +53,7 @@ def run(
     captures: Any = None,
     *,
     only: Sequence[str] = (),
-    skip: Sequence[str] = ("leads", "pruning", "resting_spot", "score_shift"),
+    skip: Sequence[str] = (),
     puzzles: bool = True,
     pages: bool = False,
     dtype: str = "float32",
@@ -83,7 +83,7 @@ def run(
     if not only:
         claims += counted(loaded)
         claims += without_gpt2(claims, loaded)
-        claims += unpruned(loaded) if "pruning" not in names else []
+        claims += left_out(loaded, names)
     claims = _once(claims)
     count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in ("holds", "fails", "not measured here")}
     by_source = _by_source(claims)
@@ -109,7 +109,7 @@ def run(
             "not measured here: nothing was computed for it in this run; `why` says what would make it measurable.",
         ],
         notes=[
-            *([f"Left out: {', '.join(skip)}; pass --skip none to run all."] if skip and not only else []),
+            *([f"Left out: {', '.join(skip)}; without --skip all run."] if skip and not only else []),
             "Every analysis ran here with small settings (few texts, short ones); its own report takes larger ones.",
             "A claim about GPT-2 that was measured on another model stands under that model's name; GPT-2's own line stays not measured here.",
             *[f"{line['analysis']} could not run here: {line['note']}" for line in lines if line["note"]],

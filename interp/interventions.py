@@ -85,17 +85,21 @@ def residuals(model: Model, ids: Int[Tensor, "text pos"], layers: Sequence[int])
 
         return store
 
-    names = {layer: _entry(model, layer) for layer in layers if layer}
+    names = {layer: name for layer, name in entries(model).items() if layer in layers}
     with placed([(known[name], keep(layer)) for layer, name in names.items()]):
         logits(model, ids)
     return kept
 
 
-def _entry(model: Model, layer: int) -> str:
-    for name in (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.hook_in"):
-        if name in points(model):
-            return name
-    raise InterpError(f"{model.name} has no hook on the residual stream entering layer {layer}")
+def entries(model: Model) -> dict[int, str]:
+    """The hook point on the residual stream entering each layer but the first. Raises InterpError where a layer has none."""
+    known, found = points(model), {}
+    for layer in range(1, model.n_layers):
+        names = [name for name in (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.hook_in") if name in known]
+        if not names:
+            raise InterpError(f"{model.name} has no hook on the residual stream entering layer {layer}")
+        found[layer] = names[0]
+    return found
 
 
 @contextmanager

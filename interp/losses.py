@@ -61,7 +61,9 @@ def of_forward(
     model: Model, face: Any, ids: Int[Tensor, "text pos"], forward: Callable[[], Tensor]
 ) -> Float[Tensor, "text pos_but_one"]:
     """Loss of each token of one `forward() -> logits` of `face` (`model.module` or `model.bridge`), by the shorter way where it is the same."""
-    unembed = getattr(face, "unembed", None) if face is not model.module else model.module.get_output_embeddings()
+    if not model.is_transformers:
+        return token_losses(forward(), ids)
+    unembed = model.module.get_output_embeddings() if face is model.module else getattr(face, "unembed", None)
     if unembed is None or not _plain(model) or _watched(unembed):
         return token_losses(forward(), ids)
     with _handing_on(unembed):
@@ -90,7 +92,7 @@ def _handing_on(unembed: Any) -> Iterator[None]:
 def _plain(model: Model) -> bool:
     """Whether logits are the unembedding of the last hidden states and nothing else; tried once a model, on two tokens."""
     if "plain_unembedding" not in model.extra:
-        model.extra["plain_unembedding"] = model.is_transformers and _tried(model)
+        model.extra["plain_unembedding"] = _tried(model)
     return bool(model.extra["plain_unembedding"])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from interp.models import Model
 
 POSITIONS = 16
+IDS = torch.stack([torch.arange(POSITIONS), torch.arange(20, 20 + POSITIONS)])
+TEXTS = [" ".join(map(str, row)) for row in IDS.tolist()]
 
 
 def planted(previous: bool = True, sink: bool = True, strength: float = 40.0) -> Model:
@@ -38,3 +40,23 @@ def planted(previous: bool = True, sink: bool = True, strength: float = 40.0) ->
             block.bias[POSITIONS] = strength
             block.weight[0, width + POSITIONS] = 1.0
     return Model.of_transformers("planted", module, None, "by hand", "tests")
+
+
+def drawn(kind: str = "gpt2") -> Model:
+    """A random GPT-2 of three layers or Llama of two, whose heads share keys: nothing is planted."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if kind == "gpt2":
+            config = GPT2Config(
+                n_layer=3, n_head=3, n_embd=21, n_positions=37, vocab_size=53, n_inner=11, bos_token_id=0, eos_token_id=0
+            )
+            module = GPT2LMHeadModel(config)
+            for parameter in module.parameters():
+                parameter.data.normal_(0, 0.3)
+        else:
+            llama = LlamaConfig(
+                hidden_size=24, intermediate_size=13, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53,
+                max_position_embeddings=37, bos_token_id=0, eos_token_id=0,
+            )  # fmt: skip
+            module = LlamaForCausalLM(llama)
+    return Model.of_transformers(f"tiny-{kind}", module.eval(), None, "drawn", "tests")

@@ -1,4 +1,4 @@
-"""What interventions do to planted heads: the rule as an intervention, the resting spot, pruning, and what heads write."""
+"""What interventions do: the rule as an intervention, what heads write, the loss without logits, pruning, and that δ = 0 changes no bit."""
 
 from __future__ import annotations
 
@@ -11,40 +11,17 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from planted import POSITIONS, planted
+from planted import IDS, POSITIONS, TEXTS
+from planted import drawn as tiny
 from tiny import tiny as one_of
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import interp
-from analyses import _resting, _spikes, pruning, resting_spot, score_shift
+from analyses import _resting, pruning, resting_spot, score_shift
 from interp import attribution, hooks, losses
 from interp import interventions as change
 from interp.errors import InterpError, UnknownName
 from interp.measures import pruning as measure
 from interp.models import Model
-
-IDS = torch.stack([torch.arange(POSITIONS), torch.arange(20, 20 + POSITIONS)])
-TEXTS = [" ".join(map(str, row)) for row in IDS.tolist()]
-
-
-def tiny(kind: str = "gpt2") -> Model:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        if kind == "gpt2":
-            config = GPT2Config(
-                n_layer=3, n_head=3, n_embd=21, n_positions=37, vocab_size=53, n_inner=11, bos_token_id=0, eos_token_id=0
-            )
-            module = GPT2LMHeadModel(config)
-            for parameter in module.parameters():
-                parameter.data.normal_(0, 0.3)
-        else:
-            llama = LlamaConfig(
-                hidden_size=24, intermediate_size=13, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53,
-                max_position_embeddings=37, bos_token_id=0, eos_token_id=0,
-            )  # fmt: skip
-            module = LlamaForCausalLM(llama)
-    return Model.of_transformers(f"tiny-{kind}", module.eval(), None, "drawn", "tests")
-
 
 # The rule as an intervention -----------------------------------------------------------------------------------------------
 
@@ -74,80 +51,41 @@ def test_a_rule_that_is_broken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [claim.verdict for claim in report.claims] == ["fails"]
 
 
+def nothing(model: Model, length: int) -> dict[str, dict[str, object]]:
+    """Interventions that go through all the motions and change nothing: δ = 0, no head hidden, a value that no later row fetches."""
+    return {
+        "scores + 0": {"blocks.*.attn.hook_attn_scores" if model.n_layers > 1 else "blocks.0.attn.hook_attn_scores": lambda scores: scores + 0.0},
+        "no head hidden": _resting.hide_in({layer: [] for layer in range(model.n_layers)}, 0) | {"blocks.0.attn.hook_attn_scores": _resting.hide(0, [])},
+        "withheld from no row": _resting.withhold(model, length - 1),
+        "z moved by 0": {f"{layer}.0": lambda z: z + 0.0 for layer in range(model.n_layers)},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["toy", "stories260k", "smollm2"])
+def test_an_intervention_by_nothing_leaves_the_logits_bit_equal(name: str, request: pytest.FixtureRequest) -> None:
+    stories = name == "stories260k"
+    model = interp.load(str(request.getfixturevalue("shared") / "models" / name)) if stories else request.getfixturevalue(name)
+    text = "The team colour is red." if name == "toy" else "Once upon a time there was"
+    ids = model.tokens(text).ids[None]
+    before = change.logits(model, ids)
+    for what, edits in nothing(model, ids.shape[1]).items():
+        with hooks.edit(model, edits):  # type: ignore[arg-type]
+            assert torch.equal(change.logits(model, ids), before), what
+    last = model.n_layers - 1
+    residual = change.residuals(model, ids, [last]).get(last)
+    with (
+        change.above(model, last, residual),
+        hooks.edit(model, {f"blocks.{last}.attn.hook_attn_scores": lambda scores: scores + 0.0}),
+    ):
+        assert torch.equal(change.logits(model, ids), before)
+    shifted = score_shift.run(model, [text], max_tokens=6, layers=sorted({0, last}), deltas=(0.0,))
+    assert shifted.numbers["zero_is_bit_equal"] is True
+    assert (shifted.tables[0].frame["logit_change"] == 0).all()
+
+
 def test_one_token_has_no_score_to_move() -> None:
     with pytest.raises(InterpError, match="two tokens or more"):
         score_shift.run(tiny(), ["7"])
-
-
-# The resting spot ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_planted_sink_is_hidden_exchanged_and_silenced() -> None:
-    model = planted(previous=False)
-    plain = _resting.observe(model, IDS)
-    sinking = _resting.importance(plain).mean(0) > 0.3
-    assert sinking.tolist() == [[False, True]]
-    frame = _resting.masked(model, IDS, plain, sinking).set_index("condition")
-    assert frame.loc["nothing changed", "rise"] == 0
-    assert frame.loc["key 0 hidden from the sinking heads", "on_key_0"] == pytest.approx(
-        float(plain.weights[:, :, 0, 3:, 0].mean()) / 2, rel=1e-5
-    )
-    assert frame.loc["key 0 hidden from all heads", "on_key_0"] == 0
-    places = _resting.place_or_token(model, IDS, plain).set_index("condition")
-    tokens, rows = places.loc["tokens 0 and 5 exchanged"], places.loc["position rows 0 and 5 exchanged"]
-    assert tokens["on_first_place"] > 0.5 > tokens["on_other_place"]  # made by the place, not by the token
-    assert rows["on_other_place"] > 0.5 > rows["on_first_place"]
-
-
-def test_silencing_a_value_leaves_the_weights() -> None:
-    model = tiny("llama")
-    plain = _resting.observe(model, IDS)
-    seen = _resting.observe(model, IDS, {"blocks.0.attn.hook_v": _resting.silence_value(0)})
-    assert torch.equal(seen.weights[:, 0], plain.weights[:, 0])
-    assert not torch.equal(seen.loss, plain.loss)
-
-
-def test_spikes_are_found_where_planted_and_cut() -> None:
-    model = planted(previous=False)
-    with torch.no_grad():
-        model.module.transformer.wte.weight.mul_(100)  # so that no place's own unit vector is 100 times the median
-        model.module.transformer.wpe.weight[0, 0] = 5000.0
-    plain = _resting.observe(model, IDS)
-    found = _spikes.spikes(model, IDS, plain)
-    assert found.loc[0, ["position", "dimension", "spike_tokens"]].tolist() == [0, 0, 2]
-    assert found.loc[0, "times_median"] > 1000
-    cut = _spikes.cut(model, IDS, plain).set_index("condition")
-    assert cut.loc["spikes cut", "rise"] != 0
-    pieces = [["a", ".", "b"] + ["c"] * (POSITIONS - 3)] * 2
-    frame, marks = _spikes.secondary(model, IDS, pieces, plain)
-    assert marks["all"] == pytest.approx(1 / (POSITIONS - 9))
-    assert list(frame.columns)[:4] == ["text", "position", "token_id", "token"]
-
-
-def test_a_window_with_everything_kept_is_full_attention() -> None:
-    model = tiny("llama")
-    frame, places = _resting.evicted(model, IDS, [5], [0, POSITIONS])
-    loss = frame.set_index("kept")["loss"]
-    assert loss[str(POSITIONS)] == pytest.approx(loss["full"], abs=1e-6)
-    assert loss["0"] != pytest.approx(loss["full"], abs=1e-6)
-    assert set(places["kept"]) == {"full", "0", str(POSITIONS)}
-
-
-def test_fall_is_zero_where_nothing_repeats() -> None:
-    frame = _resting.own_pattern(planted(), 7, 0)
-    assert frame["fall"].abs().max() < 0.05  # neither planted head looks for repeats
-    assert (frame["induction"] < 0.5).all()
-
-
-def test_the_report_says_what_would_have_counted_against_it() -> None:
-    report = resting_spot.run(planted(), TEXTS, max_tokens=POSITIONS, period=8, evict_length=0)
-    verdicts = {claim.id: claim.verdict for claim in report.claims}
-    assert verdicts["resting-place"] == "holds"
-    assert all(claim.expected for claim in report.claims)
-    assert report.numbers["sinking_heads"] == 1
-    none = resting_spot.run(planted(False, False), TEXTS, max_tokens=POSITIONS, period=8, evict_length=0)
-    assert [claim.id for claim in none.claims] == ["resting-spot"]
-    assert "cannot be tested" in none.answer
 
 
 # What heads write -------------------------------------------------------------------------------------------------------
