@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
@@ -189,7 +190,7 @@ def _report(
 
 def _own_claims(model: Model, mean: float, interval: tuple[float, float], frame: pd.DataFrame) -> list[Claim]:
     """The account of name movers (Wang et al. 2211.00593), on the model at hand."""
-    mover = frame.loc[frame["contribution"].idxmax()]
+    mover: Any = frame.iloc[int(frame["contribution"].to_numpy().argmax())]
     subject = max(mover["to_S1"], mover["to_S2"])
     return [
         Claim.judged("circuits-prefers-io", "001: Mary and John", "The model prefers the indirect object to the subject.", expected="an interval above 0",
