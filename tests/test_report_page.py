@@ -14,7 +14,7 @@ from hostile import STANDING, TOKENS, Page, sample, short
 from interp.errors import InterpError, UnknownName
 from interp.report import from_csv, page
 from interp.report.text import label, visible
-from interp.results import Curve, Grid, Table
+from interp.results import Claim, Curve, Grid, Table
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,23 @@ def test_curves_of_every_kind_with_gaps_and_on_logarithmic_axes(kind: str) -> No
 
 def test_a_claim_says_its_verdict_in_words(html: str) -> None:
     assert re.search(r'<span class="verdict fails"><b aria-hidden="true">✗</b> fails</span>', html)
+
+
+def test_claims_that_fail_stand_first_and_those_not_measured_are_folded() -> None:
+    def judged(name: str, holds: bool) -> Claim:
+        return Claim.judged(name, "s", name, expected="x", measured="y", holds=holds, model="m")
+
+    written = short(
+        claims=[
+            judged("one", True),
+            Claim.unmeasured("two", "s", "two", expected="x", model="m", why="w"),
+            judged("three", False),
+        ]
+    )
+    claims = written.html().partition("<h2>Claims</h2>")[2].partition("</section>")[0]
+    assert re.findall(r"</span> (\w+)</p>", claims) == ["three", "one", "two"]
+    assert re.search(r"<details>\s*<summary>1 not measured in this run</summary>", claims)
+    assert "two" not in claims.partition("<details>")[0]
 
 
 def test_a_figure_of_a_defined_measure_prints_its_definition() -> None:

@@ -111,6 +111,27 @@ def test_plot_draws_on_the_axes_given_and_returns_them() -> None:
     assert [line.get_linestyle() for line in before.lines] == ["-", "--"]
 
 
+def test_each_line_has_its_own_band() -> None:
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    table = Table.of("t", "", [{"x": i, "y": i, "z": 2 * i, "a": i - 1, "b": i + 1, "c": 0, "d": 9} for i in range(4)])
+    Curve("c", "", table, "x", ("y", "z"), band=[("a", "b"), ("c", "d")]).plot(ax)
+    first, second = (set(band.get_paths()[0].vertices[:, 1].tolist()) for band in ax.collections)
+    assert first == {-1, 0, 1, 2, 3, 4}
+    assert second == {0, 9}
+    assert Curve("c", "", table, "x", ("y", "z"), band=("a", "b")).bands == {"y": ("a", "b")}
+    with pytest.raises(InterpError, match=r"draws columns that table 't' lacks: \['low'\]"):
+        Curve("c", "", table, "x", ("y", "z"), band=[("a", "b"), ("low", "d")])
+
+
+def test_a_lone_surrogate_is_kept_in_tables_and_frames() -> None:
+    table = Table.of("t", "", [{"token": "\ud83e", "n": 1}, {"token": "a", "n": 2}])
+    assert table.frame["token"].tolist() == ["\ud83e", "a"]
+    grid = heads(rows=["\ud83e", "b"])
+    assert grid.frame()["layer"].tolist() == ["\ud83e"] * 3 + ["b"] * 3
+
+
 def test_positions_are_ticked_in_whole_numbers() -> None:
     from matplotlib.figure import Figure
 

@@ -212,6 +212,21 @@ def test_numbers_stand_there_with_scripts_off(shown):
         assert "9.2" in page.locator("tbody").text_content()
 
 
+def test_paper_is_light(shown):
+    colour, small = (
+        f"{VIEWER}.colours.back",
+        "document.querySelector('.maps canvas').getContext('2d').getImageData(27, 1, 1, 1).data[0]",
+    )
+    with shown(made(), scheme="dark") as page:
+        until(page, "!!document.querySelector('.overview[data-painted=maps]')", 120)
+        assert page.evaluate(colour) == "#1b1e23"
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate(colour) == "#ffffff"
+        assert page.evaluate(small) > 200
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate(colour) == "#1b1e23"
+
+
 def test_masked_is_not_zero(shown):
     capture = made()
     with shown(capture, "#head=0.0&step=weight&query=2&key=5") as page:

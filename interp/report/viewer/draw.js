@@ -167,7 +167,7 @@ export function drawGrid(canvas, view) {
       }
     }
   }
-  if (cell >= 33) drawNumbers(context, view, first, last, x0, y0);
+  if (cell >= 28) drawNumbers(context, view, first, last, x0, y0);
   marks(context, view, x0, y0);
   context.restore();
   if (view.totals) drawTotals(context, view, first, last, x0, y0);
@@ -175,7 +175,7 @@ export function drawGrid(canvas, view) {
 }
 
 function drawNumbers(context, { n, cell, colours, shown, head, stretch }, first, last, x0, y0) {
-  context.font = `${cell >= 44 ? 12 : 10}px system-ui, sans-serif`;
+  context.font = `${cell >= 44 ? 12 : cell >= 33 ? 10 : 9}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (let query = first.y; query < last.y; query++) {
