@@ -109,6 +109,17 @@ def test_learned_sinks_bias_and_soft_caps_are_kept(shown):
     assert shares.sum(-1).max() < 1
 
 
+def test_capped_scores_are_made_from_q_and_k_too(shown):
+    plain, cap = made(heads=2), 3.0
+    scores = cap * torch.tanh(plain.scores / cap)
+    capture = replace(plain, scores=scores, weights=attention.weights(scores, plain.visible[:, None]), softcap=(cap,))
+    with shown(capture) as page:
+        assert page.evaluate(f"{VIEWER}.data.kind") == "rest"
+        got, shares = heads_in(page, capture)
+    assert np.abs(got - scores.numpy()).max() < 0.01
+    assert np.abs(shares - capture.weights.numpy()).max() < 0.001
+
+
 def test_hover_compares_two_keys_of_a_row(shown):
     capture = made()
     with shown(capture, "#head=0.1&step=weight&query=5&key=2&pin=4") as page:
