@@ -183,16 +183,18 @@ def numbers(values: Iterable[Any]) -> Callable[[int | float], str]:
     ('0.50', '1.00', '0.0500')
     """
     finite = [value for value in values if isinstance(value, float) and math.isfinite(value)]
-    largest = max(map(abs, finite), default=0.0)
-    if not 1e-3 <= largest < 1e4 or all(value.is_integer() for value in finite):
+    largest = max((abs(value) for value in finite if not value.is_integer()), default=0.0)
+    if not 1e-3 <= largest < 1e4:
         return number
-    few = (places for places in (1, 2, 3) if all(round(value, places) == value for value in finite))
-    decimals = next(few, 5 - len(str(int(largest))))
-    least = 10.0 ** (1 - decimals)
+    exact = (places for places in (1, 2, 3) if all(round(value, places) == value and abs(value) < 1e4 for value in finite))
+    few = next(exact, None)
+    decimals = few or 5 - len(str(int(largest)))
+    least, most = 10.0 ** (1 - decimals), max(largest, 1.0)
 
     def shown(value: int | float) -> str:
-        plain = isinstance(value, float) and math.isfinite(value) and (abs(value) >= least or round(value, decimals) == value)
-        return f"{value:.{decimals}f}".replace("-", "−") if plain else number(value)
+        # Whole numbers far above the rest are counts among shares: they stay whole.
+        aligned = isinstance(value, float) and math.isfinite(value) and (few or least <= abs(value) <= most or value == 0)
+        return f"{value:.{decimals}f}".replace("-", "−") if aligned else number(value)
 
     return shown
 
