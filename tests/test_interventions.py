@@ -188,6 +188,24 @@ def test_pruning_finds_the_head_that_matters_and_goes_on_where_it_stopped(tmp_pa
         pruning.run(model, TEXTS, replace="median")
 
 
+def test_a_part_of_the_heads_gives_a_lower_bound_and_no_verdict_against() -> None:
+    report = pruning.run(tiny(), TEXTS, max_tokens=POSITIONS, steps=3, orders=1, every=4)
+    assert report.numbers["heads_tried"] == len(report.tables[0].frame) == 3
+    assert report.tables[1].frame["removed"].max() == 3
+    claim = pruning._claim("m", 0.1, 0.0, (0.0, 0.1), 3, 9)
+    assert claim.verdict == "not measured here"
+    assert "interp run pruning" in claim.why
+    assert pruning._claim("m", 0.1, 0.0, (0.0, 0.1), 9, 9).verdict == "fails"
+    assert pruning._claim("m", 0.3, 0.0, (0.2, 0.3), 3, 9).verdict == "holds"
+
+
+def test_the_share_within_has_an_interval_over_texts() -> None:
+    plain = torch.tensor([1.0, 1.0])
+    curve = [(0, plain), (2, torch.tensor([1.0, 1.0])), (4, torch.tensor([1.0, 1.1])), (6, torch.tensor([9.0, 9.0]))]
+    low, high = measure.share_interval(curve, plain, 8)  # type: ignore[arg-type]
+    assert (low, high) == (0.25, 0.5)  # only draws of the first text alone allow four heads
+
+
 def test_orders_and_intervals_by_hand() -> None:
     rise = torch.tensor([[0.3, 0.1], [0.2, 0.1]])
     assert measure.gentlest_first(rise) == [(0, 1), (1, 1), (1, 0), (0, 0)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import analyses
-from analyses import _puzzles, textbook
+from analyses import _puzzles, _textbook, textbook
 from analyses._winograd import PAIRS, Puzzle, puzzles
 from interp.errors import InterpError
 
@@ -78,6 +78,18 @@ def test_what_was_measured_goes_before_what_was_not(planted, toy):
     planted("planted_water")
     dry, wet = textbook.run(toy, only=["planted_water"]).claims[::-1]
     assert textbook._once([dry, wet, dry]) == [dry, wet]
+
+
+def test_what_heads_do_has_its_rows_measured_or_with_the_command_that_would(toy):
+    wanted = {"heads-previous-token", "heads-without-a-job", "pruning-many-heads", "resting-spot"}
+    report = textbook.run(toy, only=["heads", "pruning", "resting_spot"], puzzles=False)
+    assert wanted <= {claim.id for claim in report.claims}
+    left = {claim.id: claim for claim in _textbook.left_out(toy, [])}
+    assert set(left) == wanted
+    for claim in left.values():
+        assert claim.verdict == "not measured here"
+        assert "interp run " in claim.why
+    assert not _textbook.left_out(toy, ["heads", "pruning", "resting_spot"])
 
 
 def test_the_ledger_on_smollm2(smollm2):
