@@ -121,7 +121,7 @@ def run(
 def _names(only: Sequence[str], skip: Sequence[str]) -> list[str]:
     """Every analysis but this one, by its file's name."""
     there = sorted(one.name for one in pkgutil.iter_modules(analyses.__path__) if not one.name.startswith("_"))
-    for name in only:
+    for name in (*only, *skip):
         if name not in there:
             raise UnknownName("analysis", name, there)
     return [name for name in there if name != "textbook" and (name in only if only else name not in skip)]

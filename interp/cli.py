@@ -149,6 +149,10 @@ def view_command(
         raise InterpError("view takes a capture file, or --model and --text; give one of the two")
     file = file or capture
     if file is not None:
+        if layers is not None or max_tokens is not None:
+            raise InterpError(
+                f"view shows {file} as it was captured; --layers and --max-tokens go with --text, or with interp capture"
+            )
         from interp.capturing import read
 
         made = read(file)
@@ -161,8 +165,11 @@ def view_command(
     with _writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = out.with_name(f".{out.name}.partial")
-        partial.write_text(page, encoding="utf-8", newline="")
-        partial.replace(out)
+        try:
+            partial.write_text(page, encoding="utf-8", newline="")
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
         listed(out)
     if open_:
         typer.launch(str(out))

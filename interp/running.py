@@ -249,6 +249,8 @@ def layer_numbers(written: str) -> list[int]:
         if not (found := re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)):
             raise InterpError(f"layers {written!r} are not understood; write 0,3-5")
         low, high = int(found[1]), int(found[2] or found[1])
+        if high < low:
+            raise InterpError(f"layers {part.strip()!r} run backwards; write {high}-{low}")
         numbers += range(low, high + 1)
     return numbers
 

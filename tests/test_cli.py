@@ -67,6 +67,12 @@ BAD = {
     "number": ("run sinks --limit many", "Invalid value for '--limit'"),
     "view of nothing": ("view --out page.html", "view takes a capture file, or --model and --text; give one of the two"),
     "capture of an empty text": ("capture --text  --out c.safetensors", "no tokens"),
+    "layers that run backwards": ("run sinks --layers 3-1", "layers '3-1' run backwards; write 1-3"),
+    "view of a folder": ("view --text The --out bare", "cannot write bare"),
+    "layers of a capture": ("view broken.safetensors --layers 0", "view shows broken.safetensors as it was captured"),
+    "no updates": ("run causal_mask --updates -1", "training needs at least one start and one update; got 1 and -1"),
+    "no starts": ("run one_layer_limits --starts 0", "training needs at least one start and one update; got 0 and"),
+    "left out and unknown": ("run textbook --skip nothing", "no analysis 'nothing'"),
     "unknown command": ("ruun sinks", "ruun"),
 }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from interp.errors import InterpError
 from interp.progress import track
 
 Record = TypeVar("Record")
@@ -105,6 +106,8 @@ def fit(
 
     Returns the mean loss of each at every update, [update, seed], nats a target; positions whose target is IGNORED do not count.
     """
+    if not modules or updates < 1:
+        raise InterpError(f"training needs at least one start and one update; got {len(modules)} and {updates}")
     parameters, forward = stacked(modules), calls(modules[0])
     count = (targets != IGNORED).sum()
 
