@@ -91,7 +91,7 @@ def main() -> None:
         took = time.monotonic() - start
         settled = [size for passed, size in sizes if passed > min(SETTLED, took / 4)]
         for number in range(asked.kills):
-            done, _ = watched([*call, str(paths[1])], draw.uniform(0.15, 0.3) * took)
+            done, _ = watched([*call, str(paths[1])], draw.uniform(0.08, 0.2) * took)
             kept = RowStatistics.read(paths[1]).texts if paths[1].exists() else 0
             print(f"kill {number + 1}: {'too late' if done else 'done'}; {kept} texts kept", flush=True)
         watched([*call, str(paths[1])], None)
