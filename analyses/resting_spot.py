@@ -132,10 +132,29 @@ def _report(
             f"Loss with nothing changed: {numbers['loss']:.3f} nats per token ({low:.3f} to {high:.3f}, 95 % over {len(names)} texts of {length} tokens).",
             f"A sinking head is one whose importance of key 0 is above {sinks.EPSILON:g} on average over the texts: {int(sinking.sum())} of {sinking.numel()}.",
             "Each claim says under `expected` what the account predicts; the contrary result would have counted against it.",
+            *_secondary_note(found, shares),
             "Hidden keys keep all other scores: the row's weights are those of the softmax over what is left.",
         ],
         provenance=model.provenance() | {"seed": seed, "texts": names},
     )  # fmt: skip
+
+
+def _secondary_note(found: Mapping[str, pd.DataFrame], shares: Mapping[str, float]) -> list[str]:
+    if "secondary" not in found or not len(found["secondary"]):
+        return []
+    frame = found["secondary"]
+    common = "; ".join(
+        f"{shares[f'{kind}_among_secondary']:.0%} {said} (all later tokens: {shares[f'{kind}_among_all']:.0%})"
+        for kind, said in (
+            ("spiked", "have a spike"),
+            ("marks", "are marks or blanks"),
+            ("seen_before", "stood in the text before"),
+        )
+    )
+    often = ", ".join(repr(token) for token in frame["token"].value_counts().index[:3])
+    return [
+        f"Secondary sinks: {len(frame)} later tokens draw more than {tests.SECONDARY:g} in some layer, most often {often}. Of them {common}."
+    ]
 
 
 def _answer(name: str, claims: Sequence[Claim]) -> str:
