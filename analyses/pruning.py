@@ -27,6 +27,7 @@ from interp.results import Claim, Curve, Grid, Table
 
 REPLACEMENTS = ("zero", "mean")
 FIFTH = 0.2  # "many"
+SOURCE = "003 Multi-head attention"
 
 
 def run(
@@ -162,7 +163,7 @@ def _report(
             Curve("loss", "Loss as heads are removed, gentlest first and in random orders.", table, "share_removed", ("loss",), group="order",
                   x_label="share of heads removed", y_label="loss, nats per token")
         ],
-        claims=[_claim(model.name, gentle, max(control, default=0.0), (share_low, share_high), len(frame), total)],
+        claims=_claims(model.name, gentle, max(control, default=0.0), (share_low, share_high), len(frame), total),
         notes=[
             *([f"Only {len(frame)} of the {total} heads were tried: the share that can go is at least what is said here."] if len(frame) < total else []),
             f"The order is found on every other text ({len(whole) - len(held)}) and judged on the rest ({len(held)}); intervals are over "
@@ -176,19 +177,22 @@ def _report(
     )  # fmt: skip
 
 
-def _claim(model: str, share: float, control: float, interval: tuple[float, float], tried: int, total: int) -> Claim:
-    said = ("pruning-many-heads", "003 Multi-head attention", "Many heads can be pruned with little loss.")
-    expected = "at least a fifth of the heads within 1 % of the loss, more than in a random order"
-    measured = f"{share:.1%} ({interval[0]:.1%} to {interval[1]:.1%}); random {control:.1%}" + (
-        f"; {tried} heads tried" if tried < total else ""
-    )
-    if tried < total and share < FIFTH:
-        why = f"{measured}: too few to tell; interp run pruning --model {model} tries all"
-        return Claim.unmeasured(*said, expected=expected, model=model, why=why)
-    why = "what would count against it: fewer than a fifth, or no better than random"
-    return Claim.judged(
-        *said, expected=expected, measured=measured, holds=share >= FIFTH and share > control, model=model, why=why
-    )
+def _claims(model: str, share: float, control: float, interval: tuple[float, float], tried: int, total: int) -> list[Claim]:
+    """Whether a fifth of the heads can go, and whether measuring each alone tells which; no verdict that the heads tried cannot give."""
+    some = f"; {tried} of {total} heads tried" if tried < total else ""
+    measured = f"{share:.1%} ({interval[0]:.1%} to {interval[1]:.1%}); in random order {control:.1%}{some}"
+    rows = [
+        ("pruning-many-heads", "Many heads can be pruned with little loss.", "at least a fifth of the heads within 1 % of the loss",
+         share >= FIFTH, tried == total or share >= FIFTH, "fewer than a fifth would have counted against it"),
+        ("pruning-order", "Each head's cost alone tells which can go together.", "a larger share, gentlest first, than in a random order",
+         share > control, share < tried / total or control < tried / total, "no larger a share than at random would have counted against it"),
+    ]  # fmt: skip
+    return [
+        Claim.judged(id, SOURCE, claim, expected=expected, measured=measured, holds=holds, model=model, why=why)
+        if told
+        else Claim.unmeasured(id, SOURCE, claim, expected=expected, model=model, why=f"{measured}; too few heads to tell: interp run pruning --model {model}")
+        for id, claim, expected, holds, told, why in rows
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _row(
 
 def _line(layer: int, one: _Asked, plain: tuple[torch.Tensor, ...], moved: tuple[torch.Tensor, ...]) -> dict[str, Any]:
     before, after = (side[0][one.head].double() for side in (plain, moved))
-    expected = float(ratio.shifted(before[one.key], one.delta))
+    expected = float(ratio.shifted(before[one.key], one.delta, before.sum() - before[one.key]))
     others = (before > 0) & (after > 0)
     others[one.key] = False
     kept = (after[others] / before[others]).log()
@@ -174,7 +174,8 @@ def _report(model: Model, made: Capture, frame: pd.DataFrame) -> Report:
               if len(unmoved) else []),
         ],
         definitions=["shifted_weight"],
-        notes=[said, f"What would have counted against it: a weight further than {tolerance:g} from the rule, or another ratio that moves.",
+        notes=["In the rule 1 − w is taken as the sum of the row's other weights: the same number, without the rounding of w near 1.",
+               said, f"What would have counted against it: a weight further than {tolerance:g} from the rule, or another ratio that moves.",
                "One text, its last row, one key a head: the one whose weight is nearest to ½, so that it can move both ways.",
                "Where a row is saturated no weight is near ½, and little can move."],
         provenance=model.provenance() | {"text": made.text, "tokens": list(made.tokens)},

@@ -91,12 +91,17 @@ def leads(scores: Square, visible: Visible) -> tuple[Float[Tensor, "layer head q
     return torch.where(has_two, top[..., 0] - top[..., 1], 0.0), has_two
 
 
-def shifted(weight: Float[Tensor, "*any"], delta: Float[Tensor, "*any"] | float) -> Float[Tensor, "*any"]:
+def shifted(
+    weight: Float[Tensor, "*any"], delta: Float[Tensor, "*any"] | float, rest: Float[Tensor, "*any"] | None = None
+) -> Float[Tensor, "*any"]:
     """The weight of a key after its score is raised by δ: w·e^δ / (1 + w·(e^δ − 1)). In [0, 1]; the rule as an intervention.
+
+    `rest`: the sum of the row's other weights, which is 1 − w without the rounding of a w near 1.
 
     >>> round(float(shifted(torch.tensor(0.5), 2.0)), 4)
     0.8808
     """
     delta = torch.as_tensor(delta, dtype=weight.dtype)
     # In the form 1 / (1 + (1/w − 1)·e^−δ) nothing overflows for large δ.
-    return 1 / (1 + (1 / weight - 1) * torch.exp(-delta))
+    odds = 1 / weight - 1 if rest is None else rest / weight
+    return 1 / (1 + odds * torch.exp(-delta))
