@@ -16,7 +16,7 @@ from analyses._stated import stated
 from interp import attribution, hooks, models
 from interp import interventions as change
 from interp.cli import analysis_main
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.measures import pruning
 from interp.models import Model
 from interp.report import Report
@@ -69,6 +69,7 @@ def run(
     top: int = 10,
 ) -> Report:
     """`limit` sentences made by a template from names, places and things of one token each; both orders of the two names."""
+    at_least(1, limit=limit, top=top)
     model = models.load(model, dtype=dtype, device=device)
     made = prompts(model, limit, seed)
     ids = torch.stack([one.ids for one in made])

@@ -19,7 +19,7 @@ from analyses._cost_claims import settled
 from analyses._recurrence import gradients, recall
 from interp import growth, ways
 from interp.cli import analysis_main
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.models import Model
 from interp.progress import track
 from interp.report import Report
@@ -48,6 +48,7 @@ def run(
     device: str = "auto",
 ) -> Report:
     """Costs over `sizes` tokens, `max_tokens` of one text of `model` for the approximations, readers trained on `lengths` words."""
+    at_least(1, repeats=repeats, max_tokens=max_tokens, updates=updates)
     if len(set(sizes)) < 2 or min(sizes) < 2:
         raise InterpError(f"growth needs two sizes or more, of 2 tokens or more; got {list(sizes)}")
     sizes = sorted(sizes)

@@ -17,6 +17,7 @@ from analyses._stated import stated
 from interp import models
 from interp.capturing import Capture, capture
 from interp.cli import analysis_main
+from interp.errors import at_least
 from interp.measures import heads, sinks
 from interp.models import Model
 from interp.progress import track
@@ -48,6 +49,8 @@ def run(
     threshold: float = heads.THRESHOLD,
 ) -> Report:
     """Scores of every head of a model, a label where one passes `threshold`, and the share of heads that get none."""
+    at_least(1, limit=limit)
+    at_least(2, max_tokens=max_tokens, period=period)
     model = models.load(model, dtype=dtype, device=device)
     period = min(period, (model.n_positions or 2 * period) // 2)
     from_texts, rows = on_texts(model, texts, bos, limit, max_tokens)

@@ -28,7 +28,7 @@ from analyses._places import (
 )
 from interp import attention, models, positions
 from interp.cli import analysis_main
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.models import Model
 from interp.report import Report
 from interp.results import Claim, Curve, Table
@@ -48,6 +48,7 @@ def run(
     device: str = "auto",
 ) -> Report:
     """Order and places, by hand and in `model`; `sentences` are two texts with the same tokens, `width` that of the vectors by hand."""
+    at_least(2, width=width)
     loaded = models.load(model, dtype=dtype, device=device)
     pair = pair_of(loaded, sentences, bos)
     kind = kind_of(loaded)

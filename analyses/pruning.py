@@ -19,7 +19,7 @@ from analyses._pruning import Kept, Sweep, looked_at, removal
 from interp import corpus, models
 from interp import interventions as change
 from interp.cli import analysis_main
-from interp.errors import UnknownName
+from interp.errors import UnknownName, at_least
 from interp.measures import pruning
 from interp.models import Model
 from interp.report import Report
@@ -53,6 +53,9 @@ def run(
     `save` names a file that keeps each loss as it is measured; `resume` takes up what is in it. All heads of a model of 135 million
     parameters on 32 pieces of 128 tokens are some 200 · 10¹² operations: half an hour at 110 · 10⁹ a second.
     """
+    at_least(1, limit=limit, steps=steps, every=every)
+    at_least(2, max_tokens=max_tokens)
+    at_least(0, orders=orders)
     if replace not in REPLACEMENTS:
         raise UnknownName("replacement", replace, REPLACEMENTS)
     model = models.load(model, dtype=dtype, device=device)

@@ -20,6 +20,7 @@ from analyses._predictions import predictions
 from interp import corpus, models
 from interp import interventions as change
 from interp.cli import analysis_main
+from interp.errors import at_least
 from interp.measures import pruning, sinks
 from interp.models import Model
 from interp.models.tokens import Tokens
@@ -49,6 +50,9 @@ def run(
 
     Where no text is as long as `evict_length`, all of them end to end are cut into pieces.
     """
+    at_least(1, limit=limit, evict_texts=evict_texts)
+    at_least(2, max_tokens=max_tokens, period=period)
+    at_least(0, evict_length=evict_length)
     model = models.load(model, dtype=dtype, device=device)
     ids, names = change.windows(model, corpus.texts(texts), max_tokens, limit, bos)
     plain = tests.observe(model, ids)

@@ -14,7 +14,7 @@ from analyses import material
 from analyses._chapter import Beside
 from interp import attention
 from interp.cli import analysis_main
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.measures import saturation
 from interp.models import Model
 from interp.report import Report
@@ -39,6 +39,8 @@ def run(
     device: str = "auto",
 ) -> Report:
     """Products of `rows` random queries with `keys` random keys each, for every width; and `model` on `limit` texts."""
+    at_least(2, rows=rows, keys=keys)
+    at_least(1, limit=limit, max_tokens=max_tokens)
     if rows < 2 or keys < 2 or not widths or min(widths) < 1:
         raise InterpError(f"at least 2 rows, 2 keys and widths of 1 or more are needed; got {rows}, {keys}, {list(widths)}")
     table = _table(widths, rows, keys, seed)

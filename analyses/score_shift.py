@@ -19,7 +19,7 @@ from interp import hooks, models
 from interp import interventions as change
 from interp.capturing import Capture
 from interp.cli import analysis_main
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.measures import ratio
 from interp.models import Model
 from interp.progress import track
@@ -51,6 +51,7 @@ def run(
     device: str = "auto",
 ) -> Report:
     """The last row of the first text: the weight nearest to ½ is moved by each δ, in each head, and compared with the rule."""
+    at_least(2, max_tokens=max_tokens)
     model = models.load(model, dtype=dtype, device=device)
     made = next(capture for _, capture in material(model, texts, bos=bos, layers=layers, max_tokens=max_tokens, limit=1))
     if made.n_tokens < 2:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError
+from interp.errors import InterpError, at_least
 from interp.models import Model
 
 BATCH_TOKENS = 2048
@@ -73,7 +73,8 @@ def windows(ids: Int[Tensor, " pos"], max_tokens: int, overlap: int | None = Non
     >>> [window.tolist() for window in windows(torch.arange(7), 4)]
     [[0, 1, 2, 3]]
     """
-    if max_tokens < 1 or (overlap is not None and not 0 <= overlap < max_tokens):
+    at_least(1, max_tokens=max_tokens)
+    if overlap is not None and not 0 <= overlap < max_tokens:
         raise InterpError(
             f"windows of {max_tokens} tokens with overlap {overlap}; the overlap must be 0 or more and below the window"
         )

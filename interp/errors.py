@@ -30,3 +30,15 @@ class NotHere(InterpError):
 
 class NotFaithful(InterpError):
     """A capture that failed its own proof: what was captured is not what the model computed."""
+
+
+def at_least(least: int, **counts: int | None) -> None:
+    """Refuse, by name, a count below `least`; None stands for no limit.
+
+    >>> at_least(1, steps=0)
+    Traceback (most recent call last):
+    interp.errors.InterpError: steps 0; give 1 or more
+    """
+    for name, count in counts.items():
+        if count is not None and count < least:
+            raise InterpError(f"{name} {count}; give {least} or more")

@@ -110,6 +110,8 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[None]:
     known = points(model)
     wanted: list[tuple[Any, Callable[..., Tensor]]] = []
     for name, function in edits.items():
+        if not callable(function):
+            raise InterpError(f"the edit of {name} is {function!r:.60}; give a function of a tensor")
         where, _, point = name.partition(":")
         if _HEAD.fullmatch(where):
             layer, number = head(model, where)

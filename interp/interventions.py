@@ -50,6 +50,8 @@ def windows(
     if model.extra.get("loss_on") == "last":
         from interp.models.toy import prefixes
 
+        if getattr(texts, "source", None) is not None:
+            raise InterpError(f"{model.name} is tried on its own prefixes and their answers; leave out --texts")
         whole = [(prefix.text, model.tokens(f"{prefix.text} {prefix.target}", bos).ids) for prefix in prefixes()]
         shortest = min(len(ids) for _, ids in whole)
         kept = [(name, ids) for name, ids in whole if len(ids) == shortest][:limit]

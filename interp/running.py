@@ -113,6 +113,10 @@ def command(title: str, function: Any, asked: str | None = None) -> typer.Typer:
         options = {key: value for key, value in given.items() if value != _default(parameters[key])}
         if options.get("captures") and (clash := options.keys() & {"model", "texts"}):
             raise InterpError(f"--capture brings its own model and text; leave out --{' and --'.join(sorted(clash))}")
+        if out is not None:
+            from interp.report.folder import ready
+
+            ready(out)
         report = function(**{key: _value(key, value, parameters[key], title) for key, value in options.items()})
         if not report.command:
             report = dataclasses.replace(report, command=_shown(asked or title, options))

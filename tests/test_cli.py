@@ -73,6 +73,16 @@ BAD = {
     "no updates": ("run causal_mask --updates -1", "training needs at least one start and one update; got 1 and -1"),
     "no starts": ("run one_layer_limits --starts 0", "training needs at least one start and one update; got 0 and"),
     "left out and unknown": ("run textbook --skip nothing", "no analysis 'nothing'"),
+    "no pieces": ("run pruning --limit 0", "limit 0; give 1 or more"),
+    "no pieces of a resting spot": ("run resting_spot --limit 0", "limit 0; give 1 or more"),
+    "no steps": ("run pruning --steps 0", "steps 0; give 1 or more"),
+    "every none": ("run pruning --every 0", "every 0; give 1 or more"),
+    "no period": ("run heads --period 0", "period 0; give 2 or more"),
+    "no tokens": ("run sinks --max-tokens -4", "max_tokens -4; give 1 or more"),
+    "texts that would not be read": ("run pruning --texts empty.txt", "toy is tried on its own prefixes and their answers"),
+    "out that is taken, said before the model is read": ("run sinks --model ./nowhere --out bare", "bare holds something else"),
+    "out that cannot be": ("run sinks --model ./nowhere --out bad.jsonl/made", "cannot write the report to bad.jsonl/made"),
+    "empty model name": ("run sinks --model ", "no model name; give toy, smollm2, a hub id"),
     "unknown command": ("ruun sinks", "ruun"),
 }
 
@@ -90,7 +100,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(here, capsys, case):
         tiny_gpt2().save_pretrained(here / "small")
         capsys.readouterr()  # transformers' own progress
     before = sorted(here.rglob("*"))
-    code, out, err = call(capsys, *line.split(" ") if "--text " in line else line.split())
+    apart = "--text " in line or line.endswith(" ")  # an argument that is empty counts
+    code, out, err = call(capsys, *line.split(" ") if apart else line.split())
     assert (code, out) == (2, ""), (code, out, err)
     assert err.startswith("interp: ")
     assert err.count("\n") == 1, err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jaxtyping
 import pytest
 import torch
 from tiny import IDS, tiny
@@ -136,3 +137,9 @@ def test_the_toy_has_the_same_names(toy):
         toy.bridge(ids)
     assert seen["0.0"].shape == (1, ids.shape[1], 8)
     assert seen["blocks.0.attn.hook_pattern"].sum(-1).allclose(torch.ones(1))
+
+
+def test_an_edit_that_is_no_function_is_refused_before_the_forward(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it: the checker of types would speak first
+    with pytest.raises(interp.InterpError, match="the edit of 0.0 is 3; give a function of a tensor"):
+        interp.edit(tiny("gpt2"), {"0.0": 3}).__enter__()

@@ -33,6 +33,8 @@ def load(
         return name
     if dtype not in DTYPES:
         raise UnknownName("dtype", dtype, DTYPES)
+    if not name:
+        raise InterpError("no model name; give toy, smollm2, a hub id such as gpt2, or a folder")
     target = _device(device)
     kind = getattr(torch, dtype)
     if name == "toy":

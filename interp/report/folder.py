@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -26,9 +27,8 @@ DEFAULT = Path("reports")
 def write(report: Report, out: Path | None) -> Path:
     """Writes the report's folder and returns the path of its index.html; lists it in the index of the default place."""
     target = DEFAULT / report.folder if out is None else out
+    ready(target)
     real = target.resolve()
-    if real.exists() and not (real.is_dir() and ((real / "summary.json").is_file() or not any(real.iterdir()))):
-        raise InterpError(f"{target} holds something else than a report; give --out an empty or a new folder")
     files = {name: to_csv(table.frame) for name, table in report.files().items()}
     files["summary.json"] = to_json(report.summary(), indent=2) + "\n"
     files["index.html"] = page.page(report)
@@ -38,10 +38,25 @@ def write(report: Report, out: Path | None) -> Path:
                 _put(new / name, text)
         listed(real)
     except OSError as error:
-        raise InterpError(
-            f"cannot write the report to {target}: {error.strerror or error}; give --out a folder that can be written"
-        ) from error
+        raise _cannot(target, error) from error
     return target / "index.html"
+
+
+def ready(target: Path) -> None:
+    """Refuses a place that cannot take a report, before anything is measured for it; leaves nothing there."""
+    real = target.resolve()
+    if real.exists() and not (real.is_dir() and ((real / "summary.json").is_file() or not any(real.iterdir()))):
+        raise InterpError(f"{target} holds something else than a report; give --out an empty or a new folder")
+    there = next(folder for folder in real.parents if folder.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".interp-", dir=there):
+            pass
+    except OSError as error:
+        raise _cannot(target, error) from error
+
+
+def _cannot(target: Path, error: OSError) -> InterpError:
+    return InterpError(f"cannot write the report to {target}: {error.strerror or error}; give --out a folder that can be written")
 
 
 def listed(written: Path) -> None:

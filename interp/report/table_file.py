@@ -2,8 +2,8 @@
 
 The scheme, in full: text is always quoted and numbers never; an empty cell without quotes is missing. A text that begins with
 = + - @ ' or a tab, line feed or carriage return gets one apostrophe in front, so that no spreadsheet takes it for a formula;
-`from_csv` takes exactly one apostrophe off again. Numbers are written so that they read back equal. The only loss: a lone
-surrogate, which UTF-8 cannot hold, becomes U+FFFD.
+`from_csv` takes exactly one apostrophe off again. A text that is a number and nothing else ("-1") stays as it is.
+Numbers are written so that they read back equal. The only loss: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from interp.errors import InterpError
 from interp.report.text import whole
 
 _RISKY = ("=", "+", "-", "@", "'", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
 _CONSTANTS = {"True": True, "False": False, "inf": math.inf, "-inf": -math.inf, "": math.nan}
 
@@ -28,10 +29,10 @@ _CONSTANTS = {"True": True, "False": False, "inf": math.inf, "-inf": -math.inf, 
 def guard(text: str) -> str:
     """One apostrophe in front of what a spreadsheet would run.
 
-    >>> guard("=1+1"), guard("'tis"), guard(" the")
-    ("'=1+1", "''tis", ' the')
+    >>> guard("=1+1"), guard("'tis"), guard(" the"), guard("-1")
+    ("'=1+1", "''tis", ' the', '-1')
     """
-    return f"'{text}" if text.startswith(_RISKY) else text
+    return f"'{text}" if text.startswith(_RISKY) and not _NUMBER.fullmatch(text) else text
 
 
 def to_csv(frame: pd.DataFrame) -> str:
