@@ -16,6 +16,7 @@ from typing import Any
 
 import analyses
 from analyses import _puzzles
+from analyses._facts import facts
 from analyses._textbook import LARGEST, counted, left_out, listed, puzzle_claims, without_gpt2
 from interp import models
 from interp.cli import analysis_main
@@ -82,6 +83,7 @@ def run(
         tables.append(answered)
     if not only:
         claims += counted(loaded)
+        claims += facts(loaded)
         claims += without_gpt2(claims, loaded)
         claims += left_out(loaded, names)
     claims = _once(claims)

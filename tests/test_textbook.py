@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from tiny import tiny
 
 import analyses
-from analyses import _puzzles, _textbook, textbook
+from analyses import _facts, _puzzles, _textbook, textbook
 from analyses._winograd import PAIRS, Puzzle, puzzles
 from interp.errors import InterpError
 
@@ -148,3 +150,33 @@ def test_pages_are_written_and_linked(planted, toy, tmp_path, monkeypatch):
     assert (tmp_path / "reports" / "wet-water" / "index.html").is_file()
     assert '<a href="../wet-water/index.html">' in report.html()
     assert "<a href" not in textbook.run(toy, only=["planted_water"]).files()["analyses.csv"].frame["page"][0]
+
+
+def _facts_of(model):
+    return {claim.id.removeprefix("textbook-"): claim.verdict for claim in _facts.facts(model)}
+
+
+def test_facts_hold_on_models_of_each_kind():
+    llama, gpt2 = _facts_of(tiny("llama")), _facts_of(tiny("gpt2"))
+    assert set(llama.values()) == set(gpt2.values()) == {"holds"}
+    assert "no-places-added" in llama
+    assert "starts-from-sum" in gpt2
+
+
+def test_facts_fail_where_the_parts_are_others(monkeypatch):
+    """A feed-forward net that mixes positions, and one that is linear; places added where none should be; no residuals."""
+    model = tiny("llama", seed=3)
+    net = model.module.model.layers[0].mlp
+    with monkeypatch.context() as patch:
+        patch.setattr(net, "forward", lambda x: x.cumsum(1))
+        found = _facts_of(model)
+        assert (found["feed-forward-each"], found["feed-forward-bends"]) == ("fails", "fails")
+    embedding = model.module.model.embed_tokens
+    hook = embedding.register_forward_hook(
+        lambda part, args, out: out + torch.arange(out.shape[-2])[:, None] if out.ndim == 3 else out
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(_facts, "DEPTH", 1)  # so shallow a stack trains without its residual connections
+        found = _facts_of(model)
+    hook.remove()
+    assert (found["no-places-added"], found["residuals"]) == ("fails", "fails")
