@@ -33,11 +33,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one_layer_limits": {"starts": 2, "updates": 150},
     "cost": {"sizes": (256, 512, 1024), "repeats": 1, "max_tokens": 128, "lengths": (4, 16), "updates": 100},
     "heads": {"limit": 4, "max_tokens": 64, "period": 50},
-    "pruning": {"limit": 4, "max_tokens": 32, "steps": 10, "orders": 1, "every": 3},
+    "pruning": {"limit": 4, "max_tokens": 24, "steps": 6, "orders": 1, "every": 3},
     "resting_spot": {"limit": 3, "max_tokens": 48, "period": 32, "evict_length": 256, "windows": (64,), "kept": (0, 4)},
     "scaling": {"rows": 1024, "limit": 1},
     "circuits": {"limit": 8},
-    "score_shift": {"max_tokens": 12, "deltas": (-8.0, 0.0, 8.0)},
+    "score_shift": {"max_tokens": 8, "deltas": (-8.0, 0.0, 8.0)},
 }
 # The chapter's own kind of text: short sentences, as in its viewer.
 SENTENCES = (

@@ -57,5 +57,5 @@ def test_the_toys_own_scores_are_undone_by_its_divisor(report):
 
 
 def test_too_little_is_refused():
-    with pytest.raises(InterpError, match="at least 2 rows, 2 keys"):
+    with pytest.raises(InterpError, match="keys 1; give 2 or more"):
         scaling.run("toy", keys=1)

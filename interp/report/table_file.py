@@ -2,7 +2,7 @@
 
 The scheme, in full: text is always quoted and numbers never; an empty cell without quotes is missing. A text that begins with
 = + - @ ' or a tab, line feed or carriage return gets one apostrophe in front, so that no spreadsheet takes it for a formula;
-`from_csv` takes exactly one apostrophe off again. A text that is a number and nothing else ("-1") stays as it is.
+`from_csv` takes exactly one apostrophe off again. A text that is a negative number and nothing else ("-1") stays as it is.
 Numbers are written so that they read back equal. The only loss: a lone surrogate, which UTF-8 cannot hold, becomes U+FFFD.
 """
 
@@ -21,7 +21,7 @@ from interp.errors import InterpError
 from interp.report.text import whole
 
 _RISKY = ("=", "+", "-", "@", "'", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"-\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII)
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
 _CONSTANTS = {"True": True, "False": False, "inf": math.inf, "-inf": -math.inf, "": math.nan}
 
@@ -29,8 +29,8 @@ _CONSTANTS = {"True": True, "False": False, "inf": math.inf, "-inf": -math.inf, 
 def guard(text: str) -> str:
     """One apostrophe in front of what a spreadsheet would run.
 
-    >>> guard("=1+1"), guard("'tis"), guard(" the"), guard("-1")
-    ("'=1+1", "''tis", ' the', '-1')
+    >>> guard("=1+1"), guard("'tis"), guard(" the"), guard("-1"), guard("+1")
+    ("'=1+1", "''tis", ' the', '-1', "'+1")
     """
     return f"'{text}" if text.startswith(_RISKY) and not _NUMBER.fullmatch(text) else text
 
